@@ -1,0 +1,1 @@
+//! Layer 5: listeners, connections, the request pipeline.

@@ -1,0 +1,1 @@
+//! Layer 1: bytes to messages and back, without sockets.

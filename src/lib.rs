@@ -3,13 +3,16 @@
 
 pub mod types;
 
-pub mod api;
-pub mod broker;
-pub mod cli;
 pub mod config;
-pub mod controller;
-pub mod metadata;
-pub mod replica;
-pub mod server;
-pub mod storage;
 pub mod wire;
+
+pub mod storage;
+pub mod replica;
+pub mod metadata;
+
+pub mod broker;
+pub mod controller;
+
+pub mod api;
+pub mod server;
+pub mod cli;

@@ -1,1 +1,4 @@
 //! Layer 1: bytes to messages and back, without sockets.
+
+pub mod batch;
+pub mod compression;

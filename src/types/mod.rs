@@ -67,6 +67,11 @@ int_newtype! {
     TimestampMs(i64)
 }
 
+int_newtype! {
+    /// Milliseconds on a clock that never goes back: deadlines and lag. Only differences mean anything.
+    MonotonicMs(i64)
+}
+
 impl NodeId {
     /// No node: a leaderless partition, or a fetch by a consumer.
     pub const NONE: NodeId = NodeId(-1);
@@ -111,6 +116,14 @@ impl ProducerEpoch {
 impl TimestampMs {
     /// Kafka's mark for "no timestamp".
     pub const NONE: TimestampMs = TimestampMs(-1);
+}
+
+impl MonotonicMs {
+    /// The moment `ms` later.
+    #[must_use]
+    pub fn plus(self, ms: i64) -> MonotonicMs {
+        MonotonicMs(self.0.saturating_add(ms))
+    }
 }
 
 /// The identity of a topic; a topic that is deleted and created again has another.

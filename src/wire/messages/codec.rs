@@ -1,0 +1,801 @@
+//! How the fields of a schema become bytes and come back: Kafka's primitive types in their plain and compact forms,
+//! arrays, nested structs, tagged fields. It owns the rules that every message shares and knows no message. A decoder
+//! never reserves more memory than the bytes that remain could fill.
+
+use anyhow::{Result, bail, ensure};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use kafka_protocol::protocol::buf::{ByteBuf, ByteBufMut};
+use kafka_protocol::protocol::{StrBytes, VersionRange};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// Tagged fields by tag, as they are on the wire.
+pub type TaggedFields = BTreeMap<i32, Bytes>;
+
+/// The versions in which a field or message is valid, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    min: i16,
+    max: i16,
+}
+
+impl Versions {
+    pub const NONE: Versions = Versions { min: 0, max: -1 };
+
+    /// Reads Kafka's notation: `0+`, `2-4`, `3` or `none`. Anything else fails the build, as it is only used in constants.
+    pub const fn parse(text: &str) -> Versions {
+        let text = text.as_bytes();
+        if matches!(text, b"none") {
+            return Versions::NONE;
+        }
+        let (min, mut at) = digits(text, 0);
+        if at == text.len() {
+            return Versions { min, max: min };
+        }
+        let sign = text[at];
+        at += 1;
+        if sign == b'+' {
+            assert!(at == text.len(), "text after the plus of a version range");
+            return Versions { min, max: i16::MAX };
+        }
+        assert!(sign == b'-', "a version range is 0+, 2-4, 3 or none");
+        let (max, end) = digits(text, at);
+        assert!(end == text.len() && min <= max, "a version range is 0+, 2-4, 3 or none");
+        Versions { min, max }
+    }
+
+    pub const fn contains(self, version: i16) -> bool {
+        self.min <= version && version <= self.max
+    }
+
+    pub const fn min(self) -> i16 {
+        self.min
+    }
+
+    pub const fn max(self) -> i16 {
+        self.max
+    }
+
+    pub const fn range(self) -> VersionRange {
+        VersionRange { min: self.min, max: self.max }
+    }
+}
+
+/// The number that starts at `at`, and where it ends.
+const fn digits(text: &[u8], mut at: usize) -> (i16, usize) {
+    let start = at;
+    let mut number = 0;
+    while at < text.len() && text[at].is_ascii_digit() {
+        number = number * 10 + (text[at] - b'0') as i16;
+        at += 1;
+    }
+    assert!(at > start, "a version range starts with a number");
+    (number, at)
+}
+
+/// What a message is, which decides its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Request,
+    Response,
+    /// A record of a log: no header.
+    Record,
+}
+
+impl Kind {
+    /// Reads the word of a schema; an unknown one fails the build.
+    pub const fn parse(word: &str) -> Kind {
+        match word.as_bytes() {
+            b"request" => Kind::Request,
+            b"response" => Kind::Response,
+            b"metadata" | b"record" => Kind::Record,
+            _ => panic!("a message is a request, response, metadata or record"),
+        }
+    }
+}
+
+/// A message's own row: what it is called and in which versions it exists.
+pub trait Schema: Struct {
+    /// The API key of a request or response, the record type of a record.
+    const KEY: i16;
+    const NAME: &'static str;
+    const VALID: Versions;
+    const FLEXIBLE: Versions;
+    const KIND: Kind;
+}
+
+/// The version of the request or response header that goes with `version` of the message; 0 for records, which have none.
+pub fn header_version<M: Schema>(version: i16) -> i16 {
+    let flexible = i16::from(M::FLEXIBLE.contains(version));
+    match M::KIND {
+        Kind::Request => 1 + flexible,
+        Kind::Response => flexible,
+        Kind::Record => 0,
+    }
+}
+
+/// Where a value is written: in which version, and whether in the compact forms.
+#[derive(Clone, Copy, Debug)]
+pub struct At {
+    pub version: i16,
+    pub flexible: bool,
+}
+
+impl At {
+    fn of<M: Schema>(version: i16) -> Result<At> {
+        ensure!(M::VALID.contains(version), "{} has no version {version}", M::NAME);
+        Ok(At { version, flexible: M::FLEXIBLE.contains(version) })
+    }
+}
+
+pub fn encode_message<M: Schema, B: ByteBufMut>(message: &M, buf: &mut B, version: i16) -> Result<()> {
+    message.put(buf, At::of::<M>(version)?)
+}
+
+pub fn message_size<M: Schema>(message: &M, version: i16) -> Result<usize> {
+    message.size(At::of::<M>(version)?)
+}
+
+pub fn decode_message<M: Schema, B: ByteBuf>(buf: &mut B, version: i16) -> Result<M> {
+    M::get(buf, At::of::<M>(version)?)
+}
+
+/// A field's row in the schema.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    name: &'static str,
+    versions: Versions,
+    nullable: Versions,
+    tagged: Versions,
+    tag: i32,
+    ignorable: bool,
+}
+
+impl Field {
+    pub const fn new(name: &'static str, versions: &str) -> Field {
+        let versions = Versions::parse(versions);
+        Field { name, versions, nullable: Versions::NONE, tagged: Versions::NONE, tag: -1, ignorable: false }
+    }
+
+    #[must_use]
+    pub const fn nullable(mut self, versions: &str) -> Field {
+        self.nullable = Versions::parse(versions);
+        self
+    }
+
+    #[must_use]
+    pub const fn tagged(mut self, versions: &str, tag: i32) -> Field {
+        self.tagged = Versions::parse(versions);
+        self.tag = tag;
+        self
+    }
+
+    #[must_use]
+    pub const fn ignorable(mut self, ignorable: bool) -> Field {
+        self.ignorable = ignorable;
+        self
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Hands the value to the reader in the place where the version has it.
+    pub fn read<T: Value, V: FieldReader>(&self, value: &T, default: &T, reader: &mut V) -> Result<()> {
+        let version = reader.at().version;
+        if !self.versions.contains(version) {
+            ensure!(
+                self.ignorable || value == default,
+                "field {} is set, but version {version} does not have it",
+                self.name
+            );
+            return Ok(());
+        }
+        ensure!(
+            !value.is_null() || self.nullable.contains(version),
+            "field {} must not be null in version {version}",
+            self.name
+        );
+        if !self.tagged.contains(version) {
+            reader.plain(self, value)
+        } else if value == default {
+            Ok(())
+        } else {
+            reader.tagged(self, self.tag, value)
+        }
+    }
+
+    /// Lets the writer fill the value if the version has it.
+    pub fn write<T: Value, V: FieldWriter>(&self, value: &mut T, writer: &mut V) -> Result<()> {
+        let version = writer.at().version;
+        if !self.versions.contains(version) {
+            return Ok(());
+        }
+        let tag = self.tagged.contains(version).then_some(self.tag);
+        if writer.fill(tag, value)? {
+            ensure!(
+                !value.is_null() || self.nullable.contains(version),
+                "field {} is null, which version {version} does not allow",
+                self.name
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Walks over the fields of a struct that it only looks at.
+pub trait FieldReader {
+    fn at(&self) -> At;
+    fn plain<T: Value>(&mut self, field: &Field, value: &T) -> Result<()>;
+    fn tagged<T: Value>(&mut self, field: &Field, tag: i32, value: &T) -> Result<()>;
+}
+
+/// Walks over the fields of a struct that it fills.
+pub trait FieldWriter {
+    fn at(&self) -> At;
+    /// Fills `value` if it is this writer's to fill, and tells whether it did. `tag` is none for a plain field.
+    fn fill<T: Value>(&mut self, tag: Option<i32>, value: &mut T) -> Result<bool>;
+}
+
+/// A message or a part of one; implemented by `messages!`.
+pub trait Struct: Default + PartialEq + Clone + 'static {
+    fn read_fields<V: FieldReader>(&self, defaults: &Self, reader: &mut V) -> Result<()>;
+    fn write_fields<V: FieldWriter>(&mut self, writer: &mut V) -> Result<()>;
+    fn unknown_tagged_fields(&self) -> &TaggedFields;
+    fn set_unknown_tagged_fields(&mut self, fields: TaggedFields);
+}
+
+struct Encoding<'a, B> {
+    buf: &'a mut B,
+    at: At,
+    tagged: TaggedFields,
+}
+
+impl<B: ByteBufMut> FieldReader for Encoding<'_, B> {
+    fn at(&self) -> At {
+        self.at
+    }
+
+    fn plain<T: Value>(&mut self, _field: &Field, value: &T) -> Result<()> {
+        value.put(self.buf, self.at)
+    }
+
+    fn tagged<T: Value>(&mut self, field: &Field, tag: i32, value: &T) -> Result<()> {
+        let mut bytes = BytesMut::new();
+        value.put(&mut bytes, self.at)?;
+        let taken = self.tagged.insert(tag, bytes.freeze());
+        ensure!(
+            taken.is_none(),
+            "tag {tag} of field {} is also among the unknown tagged fields",
+            field.name()
+        );
+        Ok(())
+    }
+}
+
+struct Sizing {
+    at: At,
+    bytes: usize,
+    tagged_fields: usize,
+    tagged_bytes: usize,
+}
+
+impl Sizing {
+    fn add_tagged(&mut self, tag: i32, size: usize) {
+        self.tagged_fields += 1;
+        self.tagged_bytes += varint_size(tag as u32) + varint_size(size as u32) + size;
+    }
+}
+
+impl FieldReader for Sizing {
+    fn at(&self) -> At {
+        self.at
+    }
+
+    fn plain<T: Value>(&mut self, _field: &Field, value: &T) -> Result<()> {
+        self.bytes += value.size(self.at)?;
+        Ok(())
+    }
+
+    fn tagged<T: Value>(&mut self, _field: &Field, tag: i32, value: &T) -> Result<()> {
+        let size = value.size(self.at)?;
+        self.add_tagged(tag, size);
+        Ok(())
+    }
+}
+
+struct DecodingPlain<'a, B> {
+    buf: &'a mut B,
+    at: At,
+}
+
+impl<B: ByteBuf> FieldWriter for DecodingPlain<'_, B> {
+    fn at(&self) -> At {
+        self.at
+    }
+
+    fn fill<T: Value>(&mut self, tag: Option<i32>, value: &mut T) -> Result<bool> {
+        if tag.is_none() {
+            *value = T::get(self.buf, self.at)?;
+        }
+        Ok(tag.is_none())
+    }
+}
+
+struct DecodingTagged {
+    at: At,
+    fields: TaggedFields,
+}
+
+impl FieldWriter for DecodingTagged {
+    fn at(&self) -> At {
+        self.at
+    }
+
+    fn fill<T: Value>(&mut self, tag: Option<i32>, value: &mut T) -> Result<bool> {
+        let Some(mut bytes) = tag.and_then(|tag| self.fields.remove(&tag)) else { return Ok(false) };
+        *value = T::get(&mut bytes, self.at)?;
+        ensure!(bytes.is_empty(), "{} bytes follow the value of a tagged field", bytes.len());
+        Ok(true)
+    }
+}
+
+/// Anything that a field can hold.
+pub trait Value: PartialEq + Sized {
+    /// What a field of this type holds when its schema names no default.
+    fn initial() -> Self;
+    fn put<B: ByteBufMut>(&self, buf: &mut B, at: At) -> Result<()>;
+    fn size(&self, at: At) -> Result<usize>;
+    fn get<B: ByteBuf>(buf: &mut B, at: At) -> Result<Self>;
+
+    fn is_null(&self) -> bool {
+        false
+    }
+}
+
+/// A value that has a form for null: string, bytes, array, struct.
+pub trait Nullable: Value {
+    fn put_null<B: ByteBufMut>(buf: &mut B, at: At);
+    fn null_size(at: At) -> usize;
+    fn get_nullable<B: ByteBuf>(buf: &mut B, at: At) -> Result<Option<Self>>;
+    /// What comes before a value that is there, where null and not null need telling apart: a struct's one byte.
+    fn put_present<B: ByteBufMut>(_buf: &mut B) -> usize {
+        0
+    }
+    const PRESENT_SIZE: usize = 0;
+}
+
+impl<T: Nullable> Value for Option<T> {
+    fn initial() -> Self {
+        Some(T::initial())
+    }
+
+    fn put<B: ByteBufMut>(&self, buf: &mut B, at: At) -> Result<()> {
+        match self {
+            Some(value) => {
+                T::put_present(buf);
+                value.put(buf, at)
+            }
+            None => {
+                T::put_null(buf, at);
+                Ok(())
+            }
+        }
+    }
+
+    fn size(&self, at: At) -> Result<usize> {
+        match self {
+            Some(value) => Ok(T::PRESENT_SIZE + value.size(at)?),
+            None => Ok(T::null_size(at)),
+        }
+    }
+
+    fn get<B: ByteBuf>(buf: &mut B, at: At) -> Result<Self> {
+        T::get_nullable(buf, at)
+    }
+
+    fn is_null(&self) -> bool {
+        self.is_none()
+    }
+}
+
+/// The default `null` of a schema.
+#[derive(Clone, Copy, Debug)]
+pub struct Null;
+
+#[allow(non_upper_case_globals)]
+pub const null: Null = Null;
+
+/// A field's value from the default that its schema gives.
+pub trait FromDefault<D> {
+    fn from_default(default: D) -> Self;
+}
+
+impl<T> FromDefault<Null> for Option<T> {
+    fn from_default(_: Null) -> Self {
+        None
+    }
+}
+
+impl FromDefault<&'static str> for StrBytes {
+    fn from_default(default: &'static str) -> Self {
+        StrBytes::from_static_str(default)
+    }
+}
+
+impl FromDefault<&'static str> for Option<StrBytes> {
+    fn from_default(default: &'static str) -> Self {
+        Some(StrBytes::from_static_str(default))
+    }
+}
+
+macro_rules! fixed_size_values {
+    ($($type:ty: $put:ident $get:ident;)*) => {
+        $(
+            impl Value for $type {
+                fn initial() -> Self {
+                    Self::default()
+                }
+
+                fn put<B: ByteBufMut>(&self, buf: &mut B, _at: At) -> Result<()> {
+                    buf.$put(*self);
+                    Ok(())
+                }
+
+                fn size(&self, _at: At) -> Result<usize> {
+                    Ok(size_of::<$type>())
+                }
+
+                fn get<B: ByteBuf>(buf: &mut B, _at: At) -> Result<Self> {
+                    Ok(buf.$get()?)
+                }
+            }
+
+            impl FromDefault<$type> for $type {
+                fn from_default(default: $type) -> Self {
+                    default
+                }
+            }
+        )*
+    };
+}
+
+fixed_size_values! {
+    i8: put_i8 try_get_i8;
+    i16: put_i16 try_get_i16;
+    u16: put_u16 try_get_u16;
+    i32: put_i32 try_get_i32;
+    u32: put_u32 try_get_u32;
+    i64: put_i64 try_get_i64;
+    f64: put_f64 try_get_f64;
+}
+
+impl Value for bool {
+    fn initial() -> Self {
+        false
+    }
+
+    fn put<B: ByteBufMut>(&self, buf: &mut B, _at: At) -> Result<()> {
+        buf.put_u8(u8::from(*self));
+        Ok(())
+    }
+
+    fn size(&self, _at: At) -> Result<usize> {
+        Ok(1)
+    }
+
+    fn get<B: ByteBuf>(buf: &mut B, _at: At) -> Result<Self> {
+        Ok(buf.try_get_u8()? != 0)
+    }
+}
+
+impl FromDefault<bool> for bool {
+    fn from_default(default: bool) -> Self {
+        default
+    }
+}
+
+impl Value for Uuid {
+    fn initial() -> Self {
+        Uuid::nil()
+    }
+
+    fn put<B: ByteBufMut>(&self, buf: &mut B, _at: At) -> Result<()> {
+        buf.put_slice(self.as_bytes());
+        Ok(())
+    }
+
+    fn size(&self, _at: At) -> Result<usize> {
+        Ok(16)
+    }
+
+    fn get<B: ByteBuf>(buf: &mut B, _at: At) -> Result<Self> {
+        Ok(Uuid::from_u128(buf.try_get_u128()?))
+    }
+}
+
+/// How a length is written before a value of changing size, where the compact forms are not used.
+#[derive(Clone, Copy)]
+enum Length {
+    Int16,
+    Int32,
+}
+
+impl Length {
+    fn size(self, length: usize, at: At) -> usize {
+        match (at.flexible, self) {
+            (true, _) => varint_size(length as u32 + 1),
+            (false, Length::Int16) => 2,
+            (false, Length::Int32) => 4,
+        }
+    }
+
+    fn put<B: BufMut>(self, length: usize, buf: &mut B, at: At) -> Result<()> {
+        let max =
+            if at.flexible || matches!(self, Length::Int32) { i32::MAX as usize } else { i16::MAX as usize };
+        ensure!(length <= max, "a length of {length} is more than the {max} that can be written");
+        match (at.flexible, self) {
+            (true, _) => put_varint(buf, length as u32 + 1),
+            (false, Length::Int16) => buf.put_i16(length as i16),
+            (false, Length::Int32) => buf.put_i32(length as i32),
+        }
+        Ok(())
+    }
+
+    fn put_null<B: BufMut>(self, buf: &mut B, at: At) {
+        match (at.flexible, self) {
+            (true, _) => put_varint(buf, 0),
+            (false, Length::Int16) => buf.put_i16(-1),
+            (false, Length::Int32) => buf.put_i32(-1),
+        }
+    }
+
+    fn null_size(self, at: At) -> usize {
+        match (at.flexible, self) {
+            (true, _) => 1,
+            (false, Length::Int16) => 2,
+            (false, Length::Int32) => 4,
+        }
+    }
+
+    /// The length, or none for null. Every item takes a byte at least, so a length beyond what remains is refused.
+    fn get<B: ByteBuf>(self, buf: &mut B, at: At) -> Result<Option<usize>> {
+        let length = match (at.flexible, self) {
+            (true, _) => i64::from(get_varint(buf)?) - 1,
+            (false, Length::Int16) => i64::from(buf.try_get_i16()?),
+            (false, Length::Int32) => i64::from(buf.try_get_i32()?),
+        };
+        match usize::try_from(length) {
+            Ok(length) if length <= buf.remaining() => Ok(Some(length)),
+            Ok(length) => bail!("a length of {length} where {} bytes remain", buf.remaining()),
+            Err(_) if length == -1 => Ok(None),
+            Err(_) => bail!("a length of {length}"),
+        }
+    }
+}
+
+fn not_null<T>(value: Option<T>) -> Result<T> {
+    value.ok_or_else(|| anyhow::anyhow!("null where the schema allows none"))
+}
+
+impl Value for StrBytes {
+    fn initial() -> Self {
+        StrBytes::new()
+    }
+
+    fn put<B: ByteBufMut>(&self, buf: &mut B, at: At) -> Result<()> {
+        Length::Int16.put(self.len(), buf, at)?;
+        buf.put_slice(self.as_bytes());
+        Ok(())
+    }
+
+    fn size(&self, at: At) -> Result<usize> {
+        Ok(Length::Int16.size(self.len(), at) + self.len())
+    }
+
+    fn get<B: ByteBuf>(buf: &mut B, at: At) -> Result<Self> {
+        not_null(Self::get_nullable(buf, at)?)
+    }
+}
+
+impl Nullable for StrBytes {
+    fn put_null<B: ByteBufMut>(buf: &mut B, at: At) {
+        Length::Int16.put_null(buf, at);
+    }
+
+    fn null_size(at: At) -> usize {
+        Length::Int16.null_size(at)
+    }
+
+    fn get_nullable<B: ByteBuf>(buf: &mut B, at: At) -> Result<Option<Self>> {
+        let Some(length) = Length::Int16.get(buf, at)? else { return Ok(None) };
+        Ok(Some(StrBytes::try_from(buf.try_get_bytes(length)?)?))
+    }
+}
+
+impl Value for Bytes {
+    fn initial() -> Self {
+        Bytes::new()
+    }
+
+    fn put<B: ByteBufMut>(&self, buf: &mut B, at: At) -> Result<()> {
+        Length::Int32.put(self.len(), buf, at)?;
+        buf.put_slice(self);
+        Ok(())
+    }
+
+    fn size(&self, at: At) -> Result<usize> {
+        Ok(Length::Int32.size(self.len(), at) + self.len())
+    }
+
+    fn get<B: ByteBuf>(buf: &mut B, at: At) -> Result<Self> {
+        not_null(Self::get_nullable(buf, at)?)
+    }
+}
+
+impl Nullable for Bytes {
+    fn put_null<B: ByteBufMut>(buf: &mut B, at: At) {
+        Length::Int32.put_null(buf, at);
+    }
+
+    fn null_size(at: At) -> usize {
+        Length::Int32.null_size(at)
+    }
+
+    fn get_nullable<B: ByteBuf>(buf: &mut B, at: At) -> Result<Option<Self>> {
+        let Some(length) = Length::Int32.get(buf, at)? else { return Ok(None) };
+        Ok(Some(buf.try_get_bytes(length)?))
+    }
+}
+
+impl<T: Value> Value for Vec<T> {
+    fn initial() -> Self {
+        Vec::new()
+    }
+
+    fn put<B: ByteBufMut>(&self, buf: &mut B, at: At) -> Result<()> {
+        Length::Int32.put(self.len(), buf, at)?;
+        self.iter().try_for_each(|item| item.put(buf, at))
+    }
+
+    fn size(&self, at: At) -> Result<usize> {
+        let length = Length::Int32.size(self.len(), at);
+        self.iter().try_fold(length, |sum, item| Ok(sum + item.size(at)?))
+    }
+
+    fn get<B: ByteBuf>(buf: &mut B, at: At) -> Result<Self> {
+        not_null(Self::get_nullable(buf, at)?)
+    }
+}
+
+impl<T: Value> Nullable for Vec<T> {
+    fn put_null<B: ByteBufMut>(buf: &mut B, at: At) {
+        Length::Int32.put_null(buf, at);
+    }
+
+    fn null_size(at: At) -> usize {
+        Length::Int32.null_size(at)
+    }
+
+    fn get_nullable<B: ByteBuf>(buf: &mut B, at: At) -> Result<Option<Self>> {
+        let Some(length) = Length::Int32.get(buf, at)? else { return Ok(None) };
+        // Items in memory can be many times larger than their bytes: let the vector grow with what really comes.
+        let mut items = Vec::with_capacity(length.min(1024));
+        for _ in 0..length {
+            items.push(T::get(buf, at)?);
+        }
+        Ok(Some(items))
+    }
+}
+
+impl<T: Struct> Value for T {
+    fn initial() -> Self {
+        T::default()
+    }
+
+    fn put<B: ByteBufMut>(&self, buf: &mut B, at: At) -> Result<()> {
+        let mut encoding = Encoding { buf, at, tagged: self.unknown_tagged_fields().clone() };
+        self.read_fields(&T::default(), &mut encoding)?;
+        let Encoding { buf, tagged, .. } = encoding;
+        if !at.flexible {
+            ensure!(tagged.is_empty(), "version {} has no tagged fields, but some are set", at.version);
+            return Ok(());
+        }
+        put_varint(buf, tagged.len() as u32);
+        for (tag, bytes) in &tagged {
+            put_varint(buf, *tag as u32);
+            put_varint(buf, bytes.len() as u32);
+            buf.put_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn size(&self, at: At) -> Result<usize> {
+        let mut sizing = Sizing { at, bytes: 0, tagged_fields: 0, tagged_bytes: 0 };
+        self.read_fields(&T::default(), &mut sizing)?;
+        for (tag, bytes) in self.unknown_tagged_fields() {
+            sizing.add_tagged(*tag, bytes.len());
+        }
+        if !at.flexible {
+            ensure!(
+                sizing.tagged_fields == 0,
+                "version {} has no tagged fields, but some are set",
+                at.version
+            );
+            return Ok(sizing.bytes);
+        }
+        Ok(sizing.bytes + varint_size(sizing.tagged_fields as u32) + sizing.tagged_bytes)
+    }
+
+    fn get<B: ByteBuf>(buf: &mut B, at: At) -> Result<Self> {
+        let mut value = T::default();
+        value.write_fields(&mut DecodingPlain { buf, at })?;
+        if at.flexible {
+            let fields = get_tagged_fields(buf)?;
+            if !fields.is_empty() {
+                let mut tagged = DecodingTagged { at, fields };
+                value.write_fields(&mut tagged)?;
+                value.set_unknown_tagged_fields(tagged.fields);
+            }
+        }
+        Ok(value)
+    }
+}
+
+impl<T: Struct> Nullable for T {
+    fn put_null<B: ByteBufMut>(buf: &mut B, _at: At) {
+        buf.put_i8(-1);
+    }
+
+    fn null_size(_at: At) -> usize {
+        1
+    }
+
+    fn get_nullable<B: ByteBuf>(buf: &mut B, at: At) -> Result<Option<Self>> {
+        if buf.try_get_i8()? < 0 { Ok(None) } else { Ok(Some(T::get(buf, at)?)) }
+    }
+
+    fn put_present<B: ByteBufMut>(buf: &mut B) -> usize {
+        buf.put_i8(1);
+        1
+    }
+
+    const PRESENT_SIZE: usize = 1;
+}
+
+fn get_tagged_fields<B: ByteBuf>(buf: &mut B) -> Result<TaggedFields> {
+    let mut fields = TaggedFields::new();
+    for _ in 0..get_varint(buf)? {
+        let tag = i32::try_from(get_varint(buf)?)?;
+        let length = get_varint(buf)? as usize;
+        ensure!(fields.insert(tag, buf.try_get_bytes(length)?).is_none(), "tag {tag} comes twice");
+    }
+    Ok(fields)
+}
+
+/// Writes an unsigned number in groups of seven bits, the lowest first.
+pub fn put_varint<B: BufMut>(buf: &mut B, mut value: u32) {
+    while value >= 0x80 {
+        buf.put_u8(value as u8 | 0x80);
+        value >>= 7;
+    }
+    buf.put_u8(value as u8);
+}
+
+/// Reads what `put_varint` writes.
+pub fn get_varint<B: Buf>(buf: &mut B) -> Result<u32> {
+    let mut value = 0u32;
+    for shift in [0, 7, 14, 21, 28] {
+        let byte = buf.try_get_u8()?;
+        value |= u32::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Ok(value);
+        }
+    }
+    bail!("a varint longer than five bytes")
+}
+
+/// How many bytes `put_varint` writes.
+pub fn varint_size(value: u32) -> usize {
+    (32 - (value | 1).leading_zeros() as usize).div_ceil(7)
+}

@@ -1,0 +1,209 @@
+//! THE table of served APIs: keys, names, versions, listeners, message types and handlers. Dispatch, ApiVersions, the
+//! frames, the documentation and the golden tests are all made from it; an API that is not here is not served.
+//!
+//! Knows nothing of what a handler does: handler names are tokens that only `api` resolves.
+//!
+//! Invariant: rows are in the order of their keys, and every row's versions are within those of its message types
+//! (both tested).
+
+/// Which kinds of listener serve an API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listeners {
+    pub broker: bool,
+    pub controller: bool,
+}
+
+/// A row of the table, without types: what can be known of an API at run time.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ApiRow {
+    pub key: i16,
+    /// Kafka's name, such as `ListOffsets`.
+    pub name: &'static str,
+    /// Served versions, both inclusive.
+    pub min: i16,
+    pub max: i16,
+    /// The first version with compact lengths and tagged fields; `None` if the API never became flexible.
+    pub flexible_from: Option<i16>,
+    pub listeners: Listeners,
+    /// The lowest version that ApiVersions tells; below `min` only for Produce.
+    pub advertised_min: i16,
+}
+
+impl ApiRow {
+    /// The row of a served API.
+    pub fn of(key: i16) -> Option<&'static ApiRow> {
+        API_TABLE.binary_search_by_key(&key, |row| row.key).ok().map(|index| &API_TABLE[index])
+    }
+
+    pub fn serves(&self, version: i16) -> bool {
+        (self.min..=self.max).contains(&version)
+    }
+
+    pub fn is_flexible(&self, version: i16) -> bool {
+        self.flexible_from.is_some_and(|first| version >= first)
+    }
+
+    /// The version of the header of a request; none of the served APIs has the ancient header 0.
+    pub fn request_header_version(&self, version: i16) -> i16 {
+        if self.is_flexible(version) { 2 } else { 1 }
+    }
+
+    /// The version of the header of a response. That of ApiVersions stays 0, so that a client can read the refusal of
+    /// a version that the broker does not know (KIP-511).
+    pub fn response_header_version(&self, version: i16) -> i16 {
+        i16::from(self.is_flexible(version) && self.key != API_VERSIONS)
+    }
+}
+
+/// The key of ApiVersions, which has rules of its own in the frames.
+pub const API_VERSIONS: i16 = 18;
+
+/// Calls the macro `$callback` with all rows of the table:
+///
+/// ```text
+/// { KEY, Name, MIN..=MAX, flexible FIRST, [listeners], advertised MIN, RequestType => ResponseType, handler path }
+/// ```
+///
+/// `Name` is an identifier, the types are full paths, the handler's path is relative to `api`.
+#[macro_export]
+macro_rules! for_each_api {
+    ($callback:path) => {
+        $callback! {
+            // Produce is told from version 0 on although 0-2 are refused: librdkafka takes a broker that does not
+            // list them for one without compression (KAFKA-18659).
+            { 0, Produce, 3..=13, flexible 9, [broker], advertised 0,
+              $crate::wire::messages::ProduceRequest => $crate::wire::messages::ProduceResponse, produce::handle }
+            { 1, Fetch, 4..=18, flexible 12, [broker, controller], advertised 4,
+              $crate::wire::messages::FetchRequest => $crate::wire::messages::FetchResponse, fetch::handle }
+            { 2, ListOffsets, 1..=10, flexible 6, [broker], advertised 1,
+              $crate::wire::messages::ListOffsetsRequest => $crate::wire::messages::ListOffsetsResponse,
+              list_offsets::handle }
+            { 3, Metadata, 0..=13, flexible 9, [broker], advertised 0,
+              $crate::wire::messages::MetadataRequest => $crate::wire::messages::MetadataResponse, metadata::handle }
+            { 10, FindCoordinator, 0..=6, flexible 3, [broker], advertised 0,
+              $crate::wire::messages::FindCoordinatorRequest => $crate::wire::messages::FindCoordinatorResponse,
+              find_coordinator::handle }
+            { 18, ApiVersions, 0..=4, flexible 3, [broker, controller], advertised 0,
+              $crate::wire::messages::ApiVersionsRequest => $crate::wire::messages::ApiVersionsResponse,
+              api_versions::handle }
+            { 19, CreateTopics, 2..=7, flexible 5, [broker, controller], advertised 2,
+              $crate::wire::messages::CreateTopicsRequest => $crate::wire::messages::CreateTopicsResponse,
+              create_topics::handle }
+            { 20, DeleteTopics, 1..=6, flexible 4, [broker, controller], advertised 1,
+              $crate::wire::messages::DeleteTopicsRequest => $crate::wire::messages::DeleteTopicsResponse,
+              delete_topics::handle }
+            { 21, DeleteRecords, 0..=2, flexible 2, [broker], advertised 0,
+              $crate::wire::messages::DeleteRecordsRequest => $crate::wire::messages::DeleteRecordsResponse,
+              delete_records::handle }
+            // Version 6 (two-phase commit, KIP-939) is unstable in Kafka 4.4 and not served by it.
+            { 22, InitProducerId, 0..=5, flexible 2, [broker], advertised 0,
+              $crate::wire::messages::InitProducerIdRequest => $crate::wire::messages::InitProducerIdResponse,
+              init_producer_id::handle }
+            { 23, OffsetForLeaderEpoch, 2..=4, flexible 4, [broker], advertised 2,
+              $crate::wire::messages::OffsetForLeaderEpochRequest
+                  => $crate::wire::messages::OffsetForLeaderEpochResponse,
+              offset_for_leader_epoch::handle }
+            { 32, DescribeConfigs, 1..=4, flexible 4, [broker, controller], advertised 1,
+              $crate::wire::messages::DescribeConfigsRequest => $crate::wire::messages::DescribeConfigsResponse,
+              describe_configs::handle }
+            { 33, AlterConfigs, 0..=2, flexible 2, [broker, controller], advertised 0,
+              $crate::wire::messages::AlterConfigsRequest => $crate::wire::messages::AlterConfigsResponse,
+              alter_configs::handle }
+            { 35, DescribeLogDirs, 1..=4, flexible 2, [broker], advertised 1,
+              $crate::wire::messages::DescribeLogDirsRequest => $crate::wire::messages::DescribeLogDirsResponse,
+              describe_log_dirs::handle }
+            { 37, CreatePartitions, 0..=3, flexible 2, [broker, controller], advertised 0,
+              $crate::wire::messages::CreatePartitionsRequest => $crate::wire::messages::CreatePartitionsResponse,
+              create_partitions::handle }
+            { 44, IncrementalAlterConfigs, 0..=1, flexible 1, [broker, controller], advertised 0,
+              $crate::wire::messages::IncrementalAlterConfigsRequest
+                  => $crate::wire::messages::IncrementalAlterConfigsResponse,
+              incremental_alter_configs::handle }
+            { 55, DescribeQuorum, 0..=2, flexible 0, [broker, controller], advertised 0,
+              $crate::wire::messages::DescribeQuorumRequest => $crate::wire::messages::DescribeQuorumResponse,
+              describe_quorum::handle }
+            { 57, UpdateFeatures, 0..=2, flexible 0, [broker, controller], advertised 0,
+              $crate::wire::messages::UpdateFeaturesRequest => $crate::wire::messages::UpdateFeaturesResponse,
+              update_features::handle }
+            { 60, DescribeCluster, 0..=2, flexible 0, [broker, controller], advertised 0,
+              $crate::wire::messages::DescribeClusterRequest => $crate::wire::messages::DescribeClusterResponse,
+              describe_cluster::handle }
+            { 61, DescribeProducers, 0..=0, flexible 0, [broker], advertised 0,
+              $crate::wire::messages::DescribeProducersRequest => $crate::wire::messages::DescribeProducersResponse,
+              describe_producers::handle }
+            { 74, ListConfigResources, 0..=1, flexible 0, [broker], advertised 0,
+              $crate::wire::messages::ListConfigResourcesRequest
+                  => $crate::wire::messages::ListConfigResourcesResponse,
+              list_config_resources::handle }
+            { 75, DescribeTopicPartitions, 0..=0, flexible 0, [broker], advertised 0,
+              $crate::wire::messages::DescribeTopicPartitionsRequest
+                  => $crate::wire::messages::DescribeTopicPartitionsResponse,
+              describe_topic_partitions::handle }
+        }
+    };
+}
+
+macro_rules! api_table {
+    ($({ $key:literal, $name:ident, $min:literal..=$max:literal, flexible $flexible:tt, [$($listener:ident),+],
+         advertised $advertised:literal, $request:path => $response:path, $($handler:ident)::+ })*) => {
+        /// Every served API, in the order of the keys.
+        pub static API_TABLE: &[ApiRow] = &[$(ApiRow {
+            key: $key,
+            name: stringify!($name),
+            min: $min,
+            max: $max,
+            flexible_from: api_table!(@flexible $flexible),
+            listeners: Listeners {
+                broker: $(api_table!(@is_broker $listener))||+,
+                controller: $(api_table!(@is_controller $listener))||+,
+            },
+            advertised_min: $advertised,
+        },)*];
+    };
+    (@flexible never) => { None };
+    (@flexible $first:literal) => { Some($first) };
+    (@is_broker broker) => { true };
+    (@is_broker controller) => { false };
+    (@is_controller controller) => { true };
+    (@is_controller broker) => { false };
+}
+
+crate::for_each_api!(api_table);
+
+#[cfg(test)]
+mod tests {
+    use super::{API_TABLE, API_VERSIONS, ApiRow};
+    use kafka_protocol::protocol::{HeaderVersion, Message, Request};
+
+    #[test]
+    fn rows_are_in_the_order_of_their_keys() {
+        assert!(API_TABLE.windows(2).all(|pair| pair[0].key < pair[1].key));
+        assert_eq!(ApiRow::of(API_VERSIONS).map(|row| row.name), Some("ApiVersions"));
+        assert_eq!(ApiRow::of(4), None);
+    }
+
+    macro_rules! check_types {
+        ($({ $key:literal, $name:ident, $min:literal..=$max:literal, flexible $flexible:tt, [$($listener:ident),+],
+             advertised $advertised:literal, $request:path => $response:path, $($handler:ident)::+ })*) => {
+            $(check_row::<$request>($key);)*
+        };
+    }
+
+    fn check_row<R: Request>(key: i16) {
+        let row = ApiRow::of(key).unwrap();
+        assert_eq!(R::KEY, key, "{}", row.name);
+        for versions in [R::VERSIONS, R::Response::VERSIONS] {
+            assert!(versions.min <= row.min && row.max <= versions.max, "{}: {versions}", row.name);
+        }
+        for version in row.min..=row.max {
+            assert_eq!(row.request_header_version(version), R::header_version(version), "{}", row.name);
+            let response_header = <R::Response as HeaderVersion>::header_version(version);
+            assert_eq!(row.response_header_version(version), response_header, "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn rows_agree_with_their_message_types() {
+        crate::for_each_api!(check_types);
+    }
+}

@@ -1,0 +1,39 @@
+//! The message types of the served APIs under one roof: the crate's where it has all served versions, else ours. So
+//! the rest of the broker imports every message from `wire::messages` and does not see whose it is.
+
+macro_rules! from_the_crate {
+    ($($module:ident :: $message:ident),* $(,)?) => {
+        $(pub use kafka_protocol::messages::{$module, $message};)*
+    };
+}
+
+from_the_crate! {
+    produce_request::ProduceRequest, produce_response::ProduceResponse,
+    fetch_request::FetchRequest, fetch_response::FetchResponse,
+    list_offsets_request::ListOffsetsRequest, list_offsets_response::ListOffsetsResponse,
+    metadata_request::MetadataRequest, metadata_response::MetadataResponse,
+    find_coordinator_request::FindCoordinatorRequest, find_coordinator_response::FindCoordinatorResponse,
+    api_versions_request::ApiVersionsRequest, api_versions_response::ApiVersionsResponse,
+    create_topics_request::CreateTopicsRequest, create_topics_response::CreateTopicsResponse,
+    delete_topics_request::DeleteTopicsRequest, delete_topics_response::DeleteTopicsResponse,
+    delete_records_request::DeleteRecordsRequest, delete_records_response::DeleteRecordsResponse,
+    init_producer_id_request::InitProducerIdRequest, init_producer_id_response::InitProducerIdResponse,
+    offset_for_leader_epoch_request::OffsetForLeaderEpochRequest,
+    offset_for_leader_epoch_response::OffsetForLeaderEpochResponse,
+    describe_configs_request::DescribeConfigsRequest, describe_configs_response::DescribeConfigsResponse,
+    alter_configs_request::AlterConfigsRequest, alter_configs_response::AlterConfigsResponse,
+    describe_log_dirs_request::DescribeLogDirsRequest, describe_log_dirs_response::DescribeLogDirsResponse,
+    create_partitions_request::CreatePartitionsRequest, create_partitions_response::CreatePartitionsResponse,
+    incremental_alter_configs_request::IncrementalAlterConfigsRequest,
+    incremental_alter_configs_response::IncrementalAlterConfigsResponse,
+    describe_quorum_request::DescribeQuorumRequest, describe_quorum_response::DescribeQuorumResponse,
+    update_features_request::UpdateFeaturesRequest, update_features_response::UpdateFeaturesResponse,
+    describe_cluster_request::DescribeClusterRequest, describe_cluster_response::DescribeClusterResponse,
+    describe_producers_request::DescribeProducersRequest, describe_producers_response::DescribeProducersResponse,
+    list_config_resources_request::ListConfigResourcesRequest,
+    list_config_resources_response::ListConfigResourcesResponse,
+    describe_topic_partitions_request::DescribeTopicPartitionsRequest,
+    describe_topic_partitions_response::DescribeTopicPartitionsResponse,
+}
+
+pub use kafka_protocol::messages::{BrokerId, GroupId, ProducerId, TopicName, TransactionalId};

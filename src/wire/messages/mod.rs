@@ -27,6 +27,7 @@
 //! crate's `Encodable`, `Decodable`, `Message` and `HeaderVersion`, and with [`codec::Schema`]. To encode a field that is
 //! set and that the version lacks is an error unless the field is ignorable. Unknown tagged fields are kept.
 
+mod apis;
 pub mod codec;
 
 /// Declares messages and their nested structs; see the module's documentation for the form.
@@ -220,6 +221,8 @@ macro_rules! field_spec {
 
 // Submodules see the macro as it is; others import it: `use crate::wire::messages::messages`.
 pub(crate) use {field_default, field_spec, field_type, message_struct, messages};
+
+pub use apis::*;
 
 pub mod metadata;
 

@@ -1,1 +1,16 @@
-//! Layer 2: partition logs in Kafka's on-disk formats. Synchronous; files are touched only through `disk::Disk`.
+//! Layer 2: partition logs in Kafka's on-disk formats. Synchronous; files are touched only through `disk::Disk`, time and
+//! random ids come as arguments. Nothing here knows topics' configuration, replication or the network.
+//!
+//! In reading order: `disk` (the seam to the operating system), `checkpoint` (the small
+//! text files), `log` (one partition), `log_dir` (a directory of partitions).
+
+pub mod disk;
+pub mod checkpoint;
+pub mod log;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex whose data is valid after every statement, so that a panic elsewhere does not make it unusable.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

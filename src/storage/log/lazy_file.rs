@@ -1,0 +1,113 @@
+//! Where a partition's files lie, and a file of it that is opened when it is first needed: thousands of idle partitions
+//! must not hold thousands of file handles. Knows nothing of contents.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use super::names::{FileName, Kind, Stage};
+use crate::storage::disk::{self, Disk, DiskFile, OpenMode};
+use crate::storage::locked;
+use crate::types::Offset;
+
+/// The directory of one partition.
+#[derive(Debug)]
+pub struct Place {
+    pub disk: Arc<dyn Disk>,
+    pub dir: PathBuf,
+}
+
+impl Place {
+    pub fn path(&self, name: FileName) -> PathBuf {
+        name.path(&self.dir)
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub fn sync(&self) -> io::Result<()> {
+        self.disk.sync_dir(&self.dir)
+    }
+
+    pub fn remove(&self, name: FileName) -> io::Result<bool> {
+        disk::remove_if_exists(&*self.disk, &self.path(name))
+    }
+
+    /// Renames a live file to `stage`; `false` when there is no such file.
+    pub fn restage(&self, name: FileName, stage: Stage) -> io::Result<bool> {
+        match self.disk.rename(&self.path(name), &self.path(name.at(stage))) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The size of a file, `None` when there is none.
+    pub fn size_of(&self, name: FileName) -> io::Result<Option<u64>> {
+        match self.disk.stat(&self.path(name)) {
+            Ok(stat) => Ok(Some(stat.len)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A live file that belongs to an offset; opened (and made, when missing) at first use.
+#[derive(Debug)]
+pub struct LazyFile {
+    place: Arc<Place>,
+    base: Offset,
+    kind: Kind,
+    handle: Mutex<Option<Arc<dyn DiskFile>>>,
+}
+
+impl LazyFile {
+    pub fn new(place: Arc<Place>, base: Offset, kind: Kind) -> LazyFile {
+        LazyFile { place, base, kind, handle: Mutex::new(None) }
+    }
+
+    pub fn name(&self) -> FileName {
+        FileName::live(self.base, self.kind)
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.place.path(self.name())
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.place.dir
+    }
+
+    /// The open file.
+    pub fn get(&self) -> io::Result<Arc<dyn DiskFile>> {
+        let mut handle = locked(&self.handle);
+        if let Some(file) = &*handle {
+            return Ok(file.clone());
+        }
+        let file = self.place.disk.open(&self.path(), OpenMode::Create)?;
+        *handle = Some(file.clone());
+        Ok(file)
+    }
+
+    /// Makes the file, empty; what had its name before is gone.
+    pub fn create(&self) -> io::Result<()> {
+        let file = self.place.disk.open(&self.path(), OpenMode::Truncate)?;
+        *locked(&self.handle) = Some(file);
+        Ok(())
+    }
+
+    /// The size without opening the file; `None` when there is no file.
+    pub fn size(&self) -> io::Result<Option<u64>> {
+        let handle = locked(&self.handle).clone();
+        match handle {
+            Some(file) => file.len().map(Some),
+            None => self.place.size_of(self.name()),
+        }
+    }
+
+    /// Gives the file handle back; the next use opens the file again.
+    pub fn release(&self) {
+        *locked(&self.handle) = None;
+    }
+}

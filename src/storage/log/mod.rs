@@ -1,0 +1,274 @@
+//! One partition's log. `Log` is its single writer; readers hold a `LogView`. Knows nothing of replication: the high
+//! watermark is told to it.
+//!
+//! The offset ruler, drawn in `Ruler` and asserted in `Log::draw` alone:
+//!
+//! ```text
+//!   log_start       last_stable      high_watermark      log_end
+//!       |  no open      |  some open       |  not on enough  |
+//!       |  transactions |  transaction     |  replicas yet   |  -> next record
+//!       +---------------+------------------+-----------------+
+//!   ... on disk for good ... | flushed ... in the page cache ...
+//! ```
+//!
+//! `log_start <= last_stable <= high_watermark <= log_end`, and `flushed <= log_end` independently of the others: the
+//! replica core decides whether the high watermark may pass what is flushed.
+//!
+//! Invariants: offsets grow; a view is published after every change; after a write or a sync has failed, the log takes no
+//! more changes (`Log::failure`).
+
+mod append;
+mod flush;
+
+pub mod config;
+pub mod epoch_cache;
+pub mod names;
+pub mod view;
+pub mod read;
+pub mod tail_cache;
+pub mod txn_index;
+
+mod index_file;
+mod lazy_file;
+mod offset_index;
+mod open;
+mod roll;
+mod segment;
+mod time_index;
+mod truncate;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use thiserror::Error;
+
+pub use append::{AppendError, Appended, Origin};
+pub use config::{CompressionPolicy, LogConfig};
+pub use epoch_cache::{EpochCache, EpochEntry};
+pub use flush::{FlushWork, Flushed};
+pub use open::OpenArgs;
+pub use read::ColdRead;
+pub use tail_cache::TailBudget;
+pub use truncate::Doomed;
+pub use txn_index::AbortedTxn;
+pub use view::{LogView, LogViews, ReadError, ReadPlan};
+
+use crate::types::{LeaderEpoch, Offset, TimestampMs};
+use lazy_file::Place;
+use segment::Segment;
+use tail_cache::TailCache;
+
+/// Why a log cannot be changed or opened.
+#[derive(Clone, Debug, Error)]
+pub enum LogError {
+    /// An earlier write or sync failed; what is on disk is unknown until the log is opened again.
+    #[error("the log is out of service: {0}")]
+    Poisoned(Arc<str>),
+    /// There is no room; the log is as it was before.
+    #[error("no space is left on the device")]
+    DiskFull,
+    #[error("{what}: {error}")]
+    Io { what: Arc<str>, error: Arc<io::Error> },
+    #[error("offset {offset} is outside of {from} to {to}")]
+    OutOfRange { offset: Offset, from: Offset, to: Offset },
+}
+
+impl LogError {
+    fn io(doing: &str, dir: &Path, error: io::Error) -> LogError {
+        if error.kind() == io::ErrorKind::StorageFull {
+            return LogError::DiskFull;
+        }
+        LogError::Io { what: format!("{doing} {}", dir.display()).into(), error: Arc::new(error) }
+    }
+}
+
+/// The offsets of a log; see the drawing above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ruler {
+    log_start: Offset,
+    high_watermark: Offset,
+    flushed: Offset,
+    log_end: Offset,
+}
+
+/// The writer of one partition's log.
+#[derive(Debug)]
+pub struct Log {
+    place: Arc<Place>,
+    config: Arc<LogConfig>,
+    ruler: Ruler,
+    /// Oldest first; the last one takes the appends. Never empty.
+    segments: Arc<[Arc<Segment>]>,
+    active: Active,
+    epochs: EpochCache,
+    /// The epochs changed since `leader-epoch-checkpoint` was written.
+    epochs_dirty: bool,
+    /// The directory got files since it was synced.
+    dir_dirty: bool,
+    tail: Arc<TailCache>,
+    /// Grows with each truncation, so that a flush that began before one does not count after it.
+    truncations: u32,
+    failure: Option<Arc<str>>,
+    views: LogViews,
+}
+
+/// What only matters for the segment that takes the appends.
+#[derive(Debug)]
+struct Active {
+    created: TimestampMs,
+    /// The timestamp that the segment's age counts from: the largest of its first batch. `None`: not looked up yet.
+    first_timestamp: Option<TimestampMs>,
+    bytes_since_index_entry: u64,
+}
+
+impl Active {
+    fn new(created: TimestampMs) -> Active {
+        Active { created, first_timestamp: None, bytes_since_index_entry: 0 }
+    }
+}
+
+impl Log {
+    /// A handle to load views through.
+    pub fn views(&self) -> LogViews {
+        self.views.clone()
+    }
+
+    /// The view as it is now.
+    pub fn view(&self) -> Arc<LogView> {
+        self.views.load_full()
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.place.dir
+    }
+
+    pub fn config(&self) -> &Arc<LogConfig> {
+        &self.config
+    }
+
+    pub fn update_config(&mut self, config: Arc<LogConfig>) {
+        self.config = config;
+    }
+
+    pub fn log_start(&self) -> Offset {
+        self.ruler.log_start
+    }
+
+    pub fn high_watermark(&self) -> Offset {
+        self.ruler.high_watermark
+    }
+
+    /// What is below is durable: the recovery point.
+    pub fn flushed(&self) -> Offset {
+        self.ruler.flushed
+    }
+
+    pub fn log_end(&self) -> Offset {
+        self.ruler.log_end
+    }
+
+    pub fn epochs(&self) -> &EpochCache {
+        &self.epochs
+    }
+
+    /// Why the log takes no more changes, if it does not.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// Takes the log out of service: a write or a sync that it depends on has failed.
+    pub fn poison(&mut self, reason: &str) {
+        if self.failure.is_none() {
+            self.failure = Some(reason.into());
+        }
+    }
+
+    /// Moves the high watermark. The log's ends bound it.
+    pub fn set_high_watermark(&mut self, to: Offset) {
+        let high_watermark = to.clamp(self.ruler.log_start, self.ruler.log_end);
+        if high_watermark != self.ruler.high_watermark {
+            self.draw(Ruler { high_watermark, ..self.ruler });
+        }
+    }
+
+    /// Notes that `epoch` begins at the log's end: this broker now leads, and what follows is of that epoch.
+    pub fn assign_epoch_start(&mut self, epoch: LeaderEpoch) {
+        self.note_epoch(epoch, self.ruler.log_end);
+        self.publish();
+    }
+
+    fn note_epoch(&mut self, epoch: LeaderEpoch, start: Offset) {
+        if self.epochs.assign(epoch, start) {
+            self.epochs_dirty = true;
+        }
+    }
+
+    /// Forgets batches in memory that were appended before `then`.
+    pub fn expire_tail(&self, then: TimestampMs) {
+        self.tail.expire(then);
+    }
+
+    fn active(&self) -> &Arc<Segment> {
+        self.segments.last().expect("a log has a segment")
+    }
+
+    /// The one place where offsets change.
+    fn draw(&mut self, ruler: Ruler) {
+        let Ruler { log_start, high_watermark, flushed, log_end } = ruler;
+        assert!(
+            Offset::ZERO <= log_start && log_start <= high_watermark && high_watermark <= log_end,
+            "{ruler:?} of {}",
+            self.place.dir.display()
+        );
+        assert!(flushed <= log_end, "{ruler:?} of {}", self.place.dir.display());
+        self.ruler = ruler;
+        self.publish();
+    }
+
+    fn publish(&self) {
+        self.views.store(Arc::new(self.current_view()));
+    }
+
+    fn current_view(&self) -> LogView {
+        let Ruler { log_start, high_watermark, flushed, log_end } = self.ruler;
+        LogView {
+            log_start,
+            last_stable: high_watermark,
+            high_watermark,
+            flushed,
+            log_end,
+            epochs: self.epochs.clone(),
+            segments: self.segments.clone(),
+            tail: self.tail.clone(),
+        }
+    }
+
+    fn check_in_service(&self) -> Result<(), LogError> {
+        match &self.failure {
+            Some(reason) => Err(LogError::Poisoned(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the result of a step that changes nothing that cannot be repeated: a full disk leaves the log in service.
+    fn or_full<T>(&mut self, what: &str, result: io::Result<T>) -> Result<T, LogError> {
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => Err(LogError::DiskFull),
+            result => self.or_poison(what, result),
+        }
+    }
+
+    /// Takes the result of a step that changes files. When it failed, the log is out of service.
+    fn or_poison<T>(&mut self, what: &str, result: io::Result<T>) -> Result<T, LogError> {
+        result.map_err(|error| {
+            self.poison(&format!("{what}: {error}"));
+            LogError::Io { what: what.into(), error: Arc::new(error) }
+        })
+    }
+}
+
+fn new_views(view: LogView) -> LogViews {
+    Arc::new(ArcSwap::from_pointee(view))
+}

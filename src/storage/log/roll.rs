@@ -1,0 +1,94 @@
+//! When the active segment makes way for a new one, and how.
+//!
+//! Invariant: a sealed segment's indexes are complete and exactly as long as their entries.
+
+use std::io;
+use std::sync::Arc;
+
+use super::read::header_at;
+use super::segment::Segment;
+use super::{Active, Log, LogError};
+use crate::types::{Offset, TimestampMs};
+
+/// What an append will add to the active segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Coming {
+    pub size: usize,
+    pub first_offset: Offset,
+    pub last_offset: Offset,
+    pub max_timestamp: TimestampMs,
+}
+
+impl Log {
+    /// Rolls when the active segment is too old, even if nothing is appended. `true` when it did.
+    pub fn roll_if_due(&mut self, now: TimestampMs) -> Result<bool, LogError> {
+        self.check_in_service()?;
+        let segment = self.active().clone();
+        let age = self.age_at(&segment, now, now);
+        let due =
+            segment.size() > 0 && self.or_poison("reading a segment", age)? > self.roll_after_ms(&segment);
+        if due {
+            let at = self.ruler.log_end;
+            let rolled = self.roll(at, now);
+            self.or_full("roll", rolled)?;
+            self.publish();
+        }
+        Ok(due)
+    }
+
+    /// Rolls when the active segment cannot or should not take what is coming.
+    pub(super) fn roll_for(&mut self, coming: Coming, now: TimestampMs) -> io::Result<()> {
+        if self.must_roll(&coming, now)? { self.roll(coming.first_offset, now) } else { Ok(()) }
+    }
+
+    fn must_roll(&mut self, coming: &Coming, now: TimestampMs) -> io::Result<bool> {
+        let segment = self.active().clone();
+        let size = segment.size();
+        if !segment.spans(coming.last_offset)
+            || size + coming.size as u64 > u64::from(self.config.segment_bytes)
+            || segment.offset_index.is_full(self.config.segment_index_bytes)?
+            || segment.time_index.is_full(self.config.segment_index_bytes)?
+        {
+            // An empty segment that starts where the new one would is replaced by its like.
+            return Ok(size > 0 || segment.base() < coming.first_offset);
+        }
+        Ok(size > 0 && self.age_at(&segment, coming.max_timestamp, now)? > self.roll_after_ms(&segment))
+    }
+
+    /// How old the segment is when a batch with the timestamp comes: by the timestamps of records if they have some, by the
+    /// clock otherwise.
+    fn age_at(&mut self, segment: &Segment, timestamp: TimestampMs, now: TimestampMs) -> io::Result<i64> {
+        let first = match self.active.first_timestamp {
+            Some(first) => first,
+            None => {
+                let file = segment.log_file().get()?;
+                let Some(header) = header_at(&*file, 0, segment.size())? else { return Ok(0) };
+                *self.active.first_timestamp.insert(header.max_timestamp)
+            }
+        };
+        let (from, to) =
+            if first > TimestampMs::NONE { (first, timestamp) } else { (self.active.created, now) };
+        Ok(to.0.saturating_sub(from.0))
+    }
+
+    fn roll_after_ms(&self, segment: &Segment) -> i64 {
+        // Segments of one log should differ, and so should logs: their directories' names tell them apart.
+        let name = self.place.dir.as_os_str().as_encoded_bytes();
+        let seed = u64::from(crc32c::crc32c(name)) << 32 ^ segment.base().0 as u64;
+        self.config.roll_after_ms(seed)
+    }
+
+    /// Seals the active segment and starts one at `base`.
+    fn roll(&mut self, base: Offset, now: TimestampMs) -> io::Result<()> {
+        let base = base.max(self.ruler.log_end);
+        self.active().seal()?;
+        let segment = Segment::create(self.place.clone(), base)?;
+        self.dir_dirty = true;
+        let mut segments = self.segments.to_vec();
+        segments.retain(|old| old.base() < base);
+        segments.push(Arc::new(segment));
+        self.segments = segments.into();
+        self.active = Active::new(now);
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! One segment of a log: the file of batches and its indexes. Shared by the log's writer, which alone changes it, and by
+//! every view. Must not know where the log starts or ends, or what may be shown to whom.
+//!
+//! Invariant: the first `size` bytes of the file are whole batches with increasing offsets, all at or above `base`.
+
+use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::lazy_file::{LazyFile, Place};
+use super::names::{FileName, Kind, Stage};
+use super::offset_index::OffsetIndex;
+use super::time_index::{TimeIndex, TimestampOffset};
+use super::txn_index::TxnIndex;
+use crate::storage::locked;
+use crate::types::{Offset, TimestampMs};
+
+#[derive(Debug)]
+pub struct Segment {
+    base: Offset,
+    place: Arc<Place>,
+    log: LazyFile,
+    size: AtomicU64,
+    pub offset_index: OffsetIndex,
+    pub time_index: TimeIndex,
+    pub txn_index: TxnIndex,
+    /// The largest timestamp of the segment and the last offset of the first batch that has it; `None` until it was
+    /// needed. A timestamp of -1 says that there is none.
+    max_timestamp: Mutex<Option<TimestampOffset>>,
+}
+
+impl Segment {
+    /// A segment whose files exist: `size` bytes of batches, `txn_index_size` bytes of aborted transactions.
+    pub fn open(place: Arc<Place>, base: Offset, size: u64, txn_index_size: u64) -> Segment {
+        Segment {
+            base,
+            log: LazyFile::new(place.clone(), base, Kind::Log),
+            size: AtomicU64::new(size),
+            offset_index: OffsetIndex::unopened(place.clone(), base),
+            time_index: TimeIndex::unopened(place.clone(), base),
+            txn_index: TxnIndex::new(place.clone(), base, txn_index_size),
+            place,
+            max_timestamp: Mutex::new(None),
+        }
+    }
+
+    /// A new, empty segment; files of its name are replaced.
+    pub fn create(place: Arc<Place>, base: Offset) -> io::Result<Segment> {
+        let segment = Segment::open(place, base, 0, 0);
+        segment.log.create()?;
+        segment.offset_index.entries().create()?;
+        segment.time_index.entries().create()?;
+        segment.place.remove(segment.txn_index.file().name())?;
+        *locked(&segment.max_timestamp) =
+            Some(TimestampOffset { timestamp: TimestampMs::NONE, offset: base });
+        Ok(segment)
+    }
+
+    pub fn base(&self) -> Offset {
+        self.base
+    }
+
+    /// The bytes of batches in the segment.
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    pub fn log_file(&self) -> &LazyFile {
+        &self.log
+    }
+
+    /// Whether `offset` can be written as an index entry of this segment.
+    pub fn spans(&self, offset: Offset) -> bool {
+        (0..=i64::from(i32::MAX)).contains(&offset.since(self.base))
+    }
+
+    /// Writes `parts` behind what there is. After an error the file may hold more than `size` says.
+    pub fn append(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        let size = self.size();
+        self.log.get()?.write_all_at(parts, size)?;
+        let added: usize = parts.iter().map(|part| part.len()).sum();
+        self.size.store(size + added as u64, Ordering::Release);
+        Ok(())
+    }
+
+    /// Cuts the file to what `size` says, after a failed append.
+    pub fn undo_append(&self) -> io::Result<()> {
+        self.log.get()?.set_len(self.size())
+    }
+
+    /// Cuts the segment to the batches below `offset`, which start at `position`.
+    pub fn truncate(&self, offset: Offset, position: u64) -> io::Result<()> {
+        self.offset_index.truncate_to(offset)?;
+        self.time_index.truncate_to(offset)?;
+        self.txn_index.truncate_to(offset)?;
+        self.log.get()?.set_len(position)?;
+        self.size.store(position, Ordering::Release);
+        *locked(&self.max_timestamp) = None;
+        Ok(())
+    }
+
+    /// Where to start looking for `offset`: the position of a batch that lies at or before it.
+    pub fn search_from(&self, offset: Offset) -> io::Result<u64> {
+        let position = self.offset_index.floor(offset)?.map_or(0, |entry| u64::from(entry.position));
+        // An index that points behind the end was written for batches that a crash took; the scan is then longer.
+        Ok(if position < self.size() { position } else { 0 })
+    }
+
+    /// The largest timestamp and the last offset of its batch; -1 when no batch has a timestamp.
+    pub fn max_timestamp(&self) -> io::Result<TimestampOffset> {
+        if let Some(known) = *locked(&self.max_timestamp) {
+            return Ok(known);
+        }
+        let none = TimestampOffset { timestamp: TimestampMs::NONE, offset: self.base };
+        let last = self.time_index.last()?.unwrap_or(none);
+        *locked(&self.max_timestamp) = Some(last);
+        Ok(last)
+    }
+
+    pub fn set_max_timestamp(&self, max: TimestampOffset) {
+        *locked(&self.max_timestamp) = Some(max);
+    }
+
+    /// Notes a batch that was appended at `position`; `index` when it is due for an index entry.
+    pub fn note_batch(
+        &self,
+        last_offset: Offset,
+        max_timestamp: TimestampMs,
+        position: u64,
+        index: bool,
+    ) -> io::Result<()> {
+        let mut max = self.max_timestamp()?;
+        if max_timestamp > max.timestamp {
+            max = TimestampOffset { timestamp: max_timestamp, offset: last_offset };
+            self.set_max_timestamp(max);
+        }
+        if index {
+            let position = u32::try_from(position).map_err(|_| io::ErrorKind::FileTooLarge)?;
+            self.offset_index.push(last_offset, position)?;
+            self.time_index.push_if_later(max)?;
+        }
+        Ok(())
+    }
+
+    /// Completes the indexes of a segment that takes no more appends for now.
+    pub fn seal(&self) -> io::Result<()> {
+        let max = self.max_timestamp()?;
+        self.time_index.push_if_later(max)?;
+        self.offset_index.entries().flush()?;
+        self.time_index.entries().flush()
+    }
+
+    /// Makes the batches durable, and the indexes too when `sealed`.
+    pub fn sync(&self, sealed: bool) -> io::Result<()> {
+        self.log.get()?.sync_data()?;
+        self.txn_index.sync()?;
+        if sealed {
+            self.offset_index.entries().sync()?;
+            self.time_index.entries().sync()?;
+        }
+        Ok(())
+    }
+
+    /// Gives all file handles back.
+    pub fn release_files(&self) {
+        self.log.release();
+        self.offset_index.entries().file().release();
+        self.time_index.entries().file().release();
+        self.txn_index.file().release();
+    }
+
+    /// Renames the segment's files and its producer snapshot to `.deleted`. The batches go last: an index without a
+    /// segment is dropped by recovery, a segment without an index costs it a scan.
+    pub fn mark_deleted(&self) -> io::Result<()> {
+        for kind in [Kind::OffsetIndex, Kind::TimeIndex, Kind::TxnIndex, Kind::ProducerSnapshot, Kind::Log] {
+            self.place.restage(FileName::live(self.base, kind), Stage::Deleted)?;
+        }
+        Ok(())
+    }
+}

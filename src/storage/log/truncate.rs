@@ -1,0 +1,167 @@
+//! Cutting a log: at its end (a follower drops what its leader does not have), at its start (records were deleted), or whole
+//! (a follower starts over).
+//!
+//! Invariant: what is cut is unreachable through views before its files go.
+
+use std::io;
+use std::sync::Arc;
+
+use super::lazy_file::Place;
+use super::names::{FileName, Kind, Stage};
+use super::read::HeaderWalk;
+use super::segment::Segment;
+use super::view::segment_of;
+use super::{Active, Log, LogError, Ruler};
+use crate::types::{Offset, TimestampMs};
+
+/// Segments that are no longer part of their log. Their files have the suffix `.deleted` and go when `remove` runs, which
+/// may take a while: readers that hold an older view get to finish.
+#[derive(Debug)]
+#[must_use = "the files stay until the next start"]
+pub struct Doomed {
+    place: Arc<Place>,
+    bases: Vec<Offset>,
+}
+
+impl Doomed {
+    /// How many segments these are.
+    pub fn len(&self) -> usize {
+        self.bases.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bases.is_empty()
+    }
+
+    /// Removes the files.
+    pub fn remove(&self) -> io::Result<()> {
+        for &base in &self.bases {
+            for kind in Kind::ALL {
+                self.place.remove(FileName::live(base, kind).at(Stage::Deleted))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Log {
+    /// Drops the records from `offset` on. `true` when there were some.
+    pub fn truncate_to(&mut self, offset: Offset, now: TimestampMs) -> Result<bool, LogError> {
+        self.check_in_service()?;
+        let end = self.ruler.log_end;
+        if offset >= end {
+            // A leader that never wrote has noted an epoch at the end that its successor may contradict.
+            self.epochs_dirty |= self.epochs.truncate_from_end(end);
+            self.publish();
+            return Ok(false);
+        }
+        if offset < self.segments[0].base() {
+            self.truncate_fully_and_start_at(offset, now)?;
+            return Ok(true);
+        }
+        let cut = self.cut_end(offset, now);
+        self.or_poison("truncate", cut)?;
+        Ok(true)
+    }
+
+    fn cut_end(&mut self, offset: Offset, now: TimestampMs) -> io::Result<()> {
+        self.truncations += 1;
+        self.tail.clear();
+        let keep = segment_of(&self.segments, offset);
+        let last = self.segments[keep].clone();
+        let doomed = self.segments[keep + 1..].to_vec();
+        self.segments = self.segments[..=keep].into();
+        let position = position_of(&last, offset)?;
+        self.epochs_dirty |= self.epochs.truncate_from_end(offset);
+        let Ruler { log_start, high_watermark, flushed, .. } = self.ruler;
+        self.draw(Ruler {
+            log_start: log_start.min(offset),
+            high_watermark: high_watermark.min(offset),
+            flushed: flushed.min(offset),
+            log_end: offset,
+        });
+        self.remove_now(&doomed)?;
+        last.truncate(offset, position)?;
+        self.active = Active::new(now);
+        Ok(())
+    }
+
+    /// Drops everything; the next record gets the offset `start`.
+    pub fn truncate_fully_and_start_at(&mut self, start: Offset, now: TimestampMs) -> Result<(), LogError> {
+        self.check_in_service()?;
+        self.truncations += 1;
+        self.tail.clear();
+        self.epochs_dirty |= self.epochs.truncate_from_end(Offset::ZERO);
+        let started = self.start_over(start, now);
+        self.or_poison("truncate", started)?;
+        self.draw(Ruler { log_start: start, high_watermark: start, flushed: start, log_end: start });
+        Ok(())
+    }
+
+    fn start_over(&mut self, start: Offset, now: TimestampMs) -> io::Result<()> {
+        let doomed = self.segments.to_vec();
+        self.remove_now(&doomed)?;
+        self.segments = [Arc::new(Segment::create(self.place.clone(), start)?)].into();
+        self.dir_dirty = true;
+        self.active = Active::new(now);
+        Ok(())
+    }
+
+    /// Moves the start of the log, at most to the high watermark. Segments that lie before it stay until
+    /// `delete_before_start`.
+    pub fn advance_log_start(&mut self, to: Offset) -> Result<(), LogError> {
+        self.check_in_service()?;
+        let Ruler { log_start, high_watermark, .. } = self.ruler;
+        if to > high_watermark {
+            return Err(LogError::OutOfRange { offset: to, from: log_start, to: high_watermark });
+        }
+        if to > log_start {
+            self.epochs_dirty |= self.epochs.truncate_from_start(to);
+            self.draw(Ruler { log_start: to, ..self.ruler });
+        }
+        Ok(())
+    }
+
+    /// Takes the segments that end at or before the log's start out of the log.
+    pub fn delete_before_start(&mut self) -> Result<Option<Doomed>, LogError> {
+        self.check_in_service()?;
+        // A segment ends where the next begins; the active one stays.
+        let count = self.segments[1..].partition_point(|next| next.base() <= self.ruler.log_start);
+        if count == 0 {
+            return Ok(None);
+        }
+        let old: Vec<Arc<Segment>> = self.segments[..count].to_vec();
+        self.segments = self.segments[count..].into();
+        self.publish();
+        let marked = old.iter().try_for_each(|segment| segment.mark_deleted());
+        self.or_poison("delete", marked)?;
+        let bases = old.iter().map(|segment| segment.base()).collect();
+        Ok(Some(Doomed { place: self.place.clone(), bases }))
+    }
+
+    /// Removes segments from the newest to the oldest, so that a crash leaves no gap.
+    fn remove_now(&mut self, doomed: &[Arc<Segment>]) -> io::Result<()> {
+        for segment in doomed.iter().rev() {
+            for kind in
+                [Kind::Log, Kind::OffsetIndex, Kind::TimeIndex, Kind::TxnIndex, Kind::ProducerSnapshot]
+            {
+                self.place.remove(FileName::live(segment.base(), kind))?;
+            }
+        }
+        if !doomed.is_empty() {
+            self.place.sync()?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the batch that holds `offset`, or follows it, starts.
+fn position_of(segment: &Segment, offset: Offset) -> io::Result<u64> {
+    let mut walk = HeaderWalk::new(segment, segment.search_from(offset)?)?;
+    while let Some((position, header)) = walk.advance()? {
+        if header.last_offset() >= offset {
+            return Ok(position);
+        }
+    }
+    Ok(segment.size())
+}

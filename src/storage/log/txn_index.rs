@@ -1,0 +1,125 @@
+//! The transaction index of a segment: the transactions that were aborted by a marker in the segment, 34 bytes each
+//! (version 0, producer id, first and last offset, last stable offset when the marker came). The file exists only when the
+//! segment has an aborted transaction.
+//!
+//! Invariant: last offsets increase strictly.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::lazy_file::{LazyFile, Place};
+use super::names::Kind;
+use crate::types::{Offset, ProducerId};
+
+const ENTRY_LEN: usize = 34;
+const VERSION: i16 = 0;
+
+/// A transaction that was aborted, as its partition saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AbortedTxn {
+    pub producer_id: ProducerId,
+    pub first_offset: Offset,
+    /// The offset of the abort marker.
+    pub last_offset: Offset,
+    /// The last stable offset once the marker was appended.
+    pub last_stable_offset: Offset,
+}
+
+#[derive(Debug)]
+pub struct TxnIndex {
+    file: LazyFile,
+    /// Entries in the file. Written by the log's writer only.
+    len: AtomicU32,
+}
+
+impl TxnIndex {
+    /// The index in a file of `size` bytes; 0 when there is no file.
+    pub fn new(place: Arc<Place>, base: Offset, size: u64) -> TxnIndex {
+        let len = u32::try_from(size / ENTRY_LEN as u64).unwrap_or(u32::MAX);
+        TxnIndex { file: LazyFile::new(place, base, Kind::TxnIndex), len: AtomicU32::new(len) }
+    }
+
+    pub fn file(&self) -> &LazyFile {
+        &self.file
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Acquire) == 0
+    }
+
+    /// Adds a transaction; makes the file if there was none (`true`).
+    pub fn push(&self, txn: AbortedTxn) -> io::Result<bool> {
+        let len = self.len.load(Ordering::Acquire);
+        self.file.get()?.write_all_at(&[IoSlice::new(&encode(&txn))], u64::from(len) * ENTRY_LEN as u64)?;
+        self.len.store(len + 1, Ordering::Release);
+        Ok(len == 0)
+    }
+
+    /// All transactions, oldest first.
+    pub fn read_all(&self) -> io::Result<Vec<AbortedTxn>> {
+        let len = self.len.load(Ordering::Acquire) as usize;
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        let bytes = self.file.get()?.read_vec(len * ENTRY_LEN, 0)?;
+        bytes.as_chunks::<ENTRY_LEN>().0.iter().map(decode).collect()
+    }
+
+    /// Adds to `found` the transactions that overlap the offsets from `from` to below `upto`. `true` when later segments
+    /// cannot have more of them.
+    pub fn collect(&self, from: Offset, upto: Offset, found: &mut Vec<AbortedTxn>) -> io::Result<bool> {
+        for txn in self.read_all()? {
+            if txn.last_offset >= from && txn.first_offset < upto {
+                found.push(txn);
+            }
+            if txn.last_stable_offset >= upto {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Drops the transactions whose marker is at or above `offset`.
+    pub fn truncate_to(&self, offset: Offset) -> io::Result<()> {
+        let keep = self.read_all()?.iter().take_while(|txn| txn.last_offset < offset).count() as u32;
+        if keep < self.len.load(Ordering::Acquire) {
+            self.file.get()?.set_len(u64::from(keep) * ENTRY_LEN as u64)?;
+            self.len.store(keep, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    pub fn sync(&self) -> io::Result<()> {
+        if self.is_empty() { Ok(()) } else { self.file.get()?.sync_data() }
+    }
+}
+
+fn encode(txn: &AbortedTxn) -> [u8; ENTRY_LEN] {
+    let mut entry = [0; ENTRY_LEN];
+    entry[..2].copy_from_slice(&VERSION.to_be_bytes());
+    entry[2..10].copy_from_slice(&txn.producer_id.0.to_be_bytes());
+    entry[10..18].copy_from_slice(&txn.first_offset.0.to_be_bytes());
+    entry[18..26].copy_from_slice(&txn.last_offset.0.to_be_bytes());
+    entry[26..].copy_from_slice(&txn.last_stable_offset.0.to_be_bytes());
+    entry
+}
+
+fn decode(entry: &[u8; ENTRY_LEN]) -> io::Result<AbortedTxn> {
+    let (version, fields) = entry.split_at(2);
+    if version != VERSION.to_be_bytes() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "transaction index entry of an unknown version",
+        ));
+    }
+    let (fields, _) = fields.as_chunks::<8>();
+    let [producer_id, first, last, stable] =
+        [0, 1, 2, 3].map(|field: usize| i64::from_be_bytes(fields[field]));
+    Ok(AbortedTxn {
+        producer_id: ProducerId(producer_id),
+        first_offset: Offset(first),
+        last_offset: Offset(last),
+        last_stable_offset: Offset(stable),
+    })
+}

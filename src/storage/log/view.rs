@@ -1,0 +1,104 @@
+//! What everybody but the writer sees of a log: its offsets at one moment and its records. Immutable; the writer publishes
+//! a new one after each change. Must not know who reads or why: the bound of a read is an argument.
+//!
+//! Invariant: the offsets obey the ruler of `log`, and every batch below `log_end` is in `segments`.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use thiserror::Error;
+
+use super::epoch_cache::EpochCache;
+use super::read::ColdRead;
+use super::segment::Segment;
+use super::tail_cache::TailCache;
+use crate::types::{LeaderEpoch, Offset};
+
+/// The handle through which readers load the latest view.
+pub type LogViews = Arc<ArcSwap<LogView>>;
+
+/// One moment of a log.
+#[derive(Clone, Debug)]
+pub struct LogView {
+    pub log_start: Offset,
+    pub last_stable: Offset,
+    pub high_watermark: Offset,
+    /// What is below is on disk for good.
+    pub flushed: Offset,
+    pub log_end: Offset,
+    pub(super) epochs: EpochCache,
+    pub(super) segments: Arc<[Arc<Segment>]>,
+    pub(super) tail: Arc<TailCache>,
+}
+
+/// Why a read could not be planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ReadError {
+    #[error("offset {from} is outside of the log from {log_start} to {log_end}")]
+    OutOfRange { from: Offset, log_start: Offset, log_end: Offset },
+}
+
+/// How to get the bytes of a read.
+#[derive(Debug)]
+pub enum ReadPlan {
+    /// Here they are: whole batches, one after the other, possibly none.
+    Ready(Vec<Bytes>),
+    /// They must be read from disk, on a thread that may block.
+    Cold(ColdRead),
+}
+
+impl LogView {
+    /// Plans a read of whole batches from the one that holds `from`, all of them below `upto`. At most `max_bytes`, save
+    /// that the first batch comes whatever its size when `min_one_batch`.
+    pub fn read(
+        &self,
+        from: Offset,
+        max_bytes: usize,
+        upto: Offset,
+        min_one_batch: bool,
+    ) -> Result<ReadPlan, ReadError> {
+        if from < self.log_start || from > self.log_end {
+            let (log_start, log_end) = (self.log_start, self.log_end);
+            return Err(ReadError::OutOfRange { from, log_start, log_end });
+        }
+        let upto = upto.min(self.log_end);
+        if from >= upto || (max_bytes == 0 && !min_one_batch) {
+            return Ok(ReadPlan::Ready(Vec::new()));
+        }
+        if let Some(batches) = self.tail.read(from, max_bytes, upto, min_one_batch) {
+            return Ok(ReadPlan::Ready(batches));
+        }
+        let segments = self.segments.clone();
+        Ok(ReadPlan::Cold(ColdRead { segments, from, max_bytes, upto, min_one_batch }))
+    }
+
+    pub fn epochs(&self) -> &EpochCache {
+        &self.epochs
+    }
+
+    /// The latest leader epoch that the log knows.
+    pub fn latest_epoch(&self) -> Option<LeaderEpoch> {
+        self.epochs.latest().map(|entry| entry.epoch)
+    }
+
+    /// The largest epoch known up to `epoch` and the offset where it ends; `None` when nothing is known about it.
+    pub fn end_offset_for_epoch(&self, epoch: LeaderEpoch) -> Option<(LeaderEpoch, Offset)> {
+        self.epochs.end_offset_for(epoch, self.log_end)
+    }
+
+    /// The bytes of all batches.
+    pub fn size_in_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.size()).sum()
+    }
+
+    /// The bytes of the batches from `offset` on, by whole segments: how far behind a reader at `offset` is.
+    pub fn segment_count(&self) -> usize {
+        self.segments.len()
+    }
+}
+
+/// The index of the segment that holds `offset`, or would.
+pub(super) fn segment_of(segments: &[Arc<Segment>], offset: Offset) -> usize {
+    segments.partition_point(|segment| segment.base() <= offset).saturating_sub(1)
+}

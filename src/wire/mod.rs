@@ -9,9 +9,13 @@
 
 pub mod api;
 pub mod batch;
+pub mod batch_builder;
 pub mod compression;
+pub mod control;
 pub mod frame;
 pub mod guard;
 pub mod messages;
-mod payload;
+pub mod records;
 pub mod rope;
+pub mod varint;
+mod payload;

@@ -6,8 +6,12 @@ use anyhow::{Result, bail, ensure};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kafka_protocol::protocol::buf::{ByteBuf, ByteBufMut};
 use kafka_protocol::protocol::{StrBytes, VersionRange};
+use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use uuid::Uuid;
+
+use super::json;
+use crate::types::kafka_uuid;
 
 /// Tagged fields by tag, as they are on the wire.
 pub type TaggedFields = BTreeMap<i32, Bytes>;
@@ -138,6 +142,10 @@ pub fn message_size<M: Schema>(message: &M, version: i16) -> Result<usize> {
 
 pub fn decode_message<M: Schema, B: ByteBuf>(buf: &mut B, version: i16) -> Result<M> {
     M::get(buf, At::of::<M>(version)?)
+}
+
+pub fn to_json<M: Schema>(message: &M, version: i16) -> Result<Json> {
+    message.to_json(At::of::<M>(version)?)
 }
 
 /// A field's row in the schema.
@@ -348,6 +356,9 @@ pub trait Value: PartialEq + Sized {
     fn size(&self, at: At) -> Result<usize>;
     fn get<B: ByteBuf>(buf: &mut B, at: At) -> Result<Self>;
 
+    /// The value as Kafka's tools print it.
+    fn to_json(&self, at: At) -> Result<Json>;
+
     fn is_null(&self) -> bool {
         false
     }
@@ -392,6 +403,10 @@ impl<T: Nullable> Value for Option<T> {
 
     fn get<B: ByteBuf>(buf: &mut B, at: At) -> Result<Self> {
         T::get_nullable(buf, at)
+    }
+
+    fn to_json(&self, at: At) -> Result<Json> {
+        self.as_ref().map_or(Ok(Json::Null), |value| value.to_json(at))
     }
 
     fn is_null(&self) -> bool {
@@ -449,6 +464,10 @@ macro_rules! fixed_size_values {
                 fn get<B: ByteBuf>(buf: &mut B, _at: At) -> Result<Self> {
                     Ok(buf.$get()?)
                 }
+
+                fn to_json(&self, _at: At) -> Result<Json> {
+                    Ok(Json::from(*self))
+                }
             }
 
             impl FromDefault<$type> for $type {
@@ -487,6 +506,10 @@ impl Value for bool {
     fn get<B: ByteBuf>(buf: &mut B, _at: At) -> Result<Self> {
         Ok(buf.try_get_u8()? != 0)
     }
+
+    fn to_json(&self, _at: At) -> Result<Json> {
+        Ok(Json::from(*self))
+    }
 }
 
 impl FromDefault<bool> for bool {
@@ -511,6 +534,10 @@ impl Value for Uuid {
 
     fn get<B: ByteBuf>(buf: &mut B, _at: At) -> Result<Self> {
         Ok(Uuid::from_u128(buf.try_get_u128()?))
+    }
+
+    fn to_json(&self, _at: At) -> Result<Json> {
+        Ok(Json::from(kafka_uuid::format(*self)))
     }
 }
 
@@ -596,6 +623,10 @@ impl Value for StrBytes {
     fn get<B: ByteBuf>(buf: &mut B, at: At) -> Result<Self> {
         not_null(Self::get_nullable(buf, at)?)
     }
+
+    fn to_json(&self, _at: At) -> Result<Json> {
+        Ok(Json::from(self.as_str()))
+    }
 }
 
 impl Nullable for StrBytes {
@@ -631,6 +662,10 @@ impl Value for Bytes {
     fn get<B: ByteBuf>(buf: &mut B, at: At) -> Result<Self> {
         not_null(Self::get_nullable(buf, at)?)
     }
+
+    fn to_json(&self, _at: At) -> Result<Json> {
+        Ok(Json::from(json::base64(self)))
+    }
 }
 
 impl Nullable for Bytes {
@@ -665,6 +700,10 @@ impl<T: Value> Value for Vec<T> {
 
     fn get<B: ByteBuf>(buf: &mut B, at: At) -> Result<Self> {
         not_null(Self::get_nullable(buf, at)?)
+    }
+
+    fn to_json(&self, at: At) -> Result<Json> {
+        self.iter().map(|item| item.to_json(at)).collect()
     }
 }
 
@@ -739,6 +778,10 @@ impl<T: Struct> Value for T {
             }
         }
         Ok(value)
+    }
+
+    fn to_json(&self, at: At) -> Result<Json> {
+        json::object(self, at)
     }
 }
 

@@ -29,6 +29,9 @@
 
 mod apis;
 pub mod codec;
+mod json;
+
+pub use kafka_protocol::protocol::StrBytes;
 
 /// Declares messages and their nested structs; see the module's documentation for the form.
 macro_rules! messages {

@@ -1,0 +1,27 @@
+"""The frame of a part that is a program of its own: its arguments, its broker, its exit status."""
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from lib.broker import BrokerEnded
+from lib.report import Report
+
+
+def main(description, work, **extra):
+    """Runs `work(options, report)`; `extra` are further integer options with their defaults."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--command", required=True, help="what starts a broker, given its properties file")
+    parser.add_argument("--work", type=Path, required=True, help="a directory for data and logs")
+    for name, default in extra.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
+    options = parser.parse_args()
+    options.command = shlex.split(options.command)
+    options.work.mkdir(parents=True, exist_ok=True)
+    report = Report()
+    try:
+        work(options, report)
+    except BrokerEnded as ended:
+        if not report.failures:
+            report.fail("broker", ended)
+    sys.exit(1 if report.failures or not report.passed else 0)

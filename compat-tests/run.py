@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Runs the client checks against Floodmark, or against any broker that speaks Kafka's protocol. See README.md.
+
+    compat-tests/run.py                                  every check against target/release/floodmark
+    compat-tests/run.py clients --client kcat            one part, one client
+    compat-tests/run.py clients --against kafka          the same checks against Apache Kafka, to test the checks
+    compat-tests/run.py clients --bootstrap HOST:PORT    against a broker that runs already
+"""
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from lib import scenarios, toolchain
+from lib.broker import Broker, BrokerEnded, External
+from lib.driver import Driver, Hang
+from lib.report import Report
+from lib.toolchain import HERE, PROJECT, Missing
+
+CLIENTS = {
+    "java": lambda: toolchain.java("JavaDriver"),
+    "confluent": lambda: [toolchain.python(), HERE / "clients/confluent.py"],
+    "franz-go": lambda: [toolchain.franz_go()],
+    "kcat": lambda: toolchain.kcat() and [sys.executable, HERE / "clients/kcat.py"],
+    "tools": lambda: [sys.executable, HERE / "clients/tools.py", *toolchain.java("", heap="128m")[:-1], "--"],
+}
+PARTS = ["clients", "takeover", "abuse", "crash"]
+
+
+class Everybody:
+    """The client drivers of a run."""
+
+    def __init__(self, commands, broker, logs):
+        self.commands, self.broker, self.logs = commands, broker, logs
+        self.finished = []
+        self.drivers = []
+
+    def another(self, name):
+        driver = Driver(name, self.commands[name], self.broker.bootstrap, self.logs / f"{name}.log")
+        self.drivers.append(driver)
+        return driver
+
+    def close(self):
+        for driver in self.drivers:
+            driver.close()
+
+
+def run_clients(options, report, work):
+    names = options.client or list(CLIENTS)
+    commands = {name: CLIENTS[name]() for name in dict.fromkeys([*names, "confluent"])}
+    broker = the_broker(options, work / "clients")
+    everybody = Everybody(commands, broker, work)
+    try:
+        helper = everybody.another("confluent")
+        for name in names:
+            run_client(name, helper, broker, everybody, report, options.scenario)
+        if not options.scenario or "what_others_wrote_is_read" in options.scenario:
+            for name in names:
+                subject = scenarios.Subject(everybody.another(name), helper, broker, everybody)
+                report.check(f"{name}: what_others_wrote_is_read", scenarios.what_others_wrote_is_read, subject)
+                broker.check()
+        broker.stop()
+    finally:
+        everybody.close()
+        if isinstance(broker, Broker):
+            broker.close(keep=True)
+
+
+def run_client(name, helper, broker, everybody, report, chosen):
+    driver = everybody.another(name)
+    print(f"--- {name}: {driver.version}", flush=True)
+    subject = scenarios.Subject(driver, helper, broker, everybody)
+    for scenario in scenarios.LIST:
+        title = scenario.__name__
+        if title == "what_others_wrote_is_read" or (chosen and title not in chosen) or not scenario.needs <= driver.can:
+            continue
+        if not driver.alive():
+            subject.driver = driver = everybody.another(name)
+        report.check(f"{name}: {title}", scenario, subject)
+        broker.check()
+    everybody.finished.append(subject)
+
+
+def command_of(options):
+    """The command that runs one broker, given its properties file."""
+    if options.against == "kafka":
+        return toolchain.kafka_launcher()
+    if options.launcher:
+        return shlex.split(options.launcher)
+    binary = Path(options.binary)
+    if not binary.exists():
+        raise Missing(f"{binary} is missing: build it with `cargo build --release`")
+    return [binary.resolve(), "--config"]
+
+
+def the_broker(options, work, settings=None):
+    if options.bootstrap:
+        return External(options.bootstrap)
+    return Broker(command_of(options), work, settings).start()
+
+
+def run_program(part):
+    """A part that is a program of its own, run by the Python that has confluent-kafka; it prints its own checks."""
+
+    def run(options, report, work):
+        command = [str(word) for word in command_of(options)]
+        program = [toolchain.python(), HERE / part / f"{part}.py", "--work", work / part, "--command", shlex.join(command)]
+        environment = {**os.environ, "PYTHONPATH": str(HERE)}
+        if part == "takeover":
+            environment["KAFKA_COMMAND"] = shlex.join(str(word) for word in toolchain.kafka_launcher())
+            environment["KAFKA_JAVA"] = shlex.join(str(word) for word in toolchain.java("", heap="128m")[:-1])
+        process = subprocess.Popen([str(word) for word in program], env=environment, stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, text=True)
+        try:
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                if line.startswith("ok      "):
+                    report.passed += 1
+                elif line.startswith("FAILED  "):
+                    report.failures.append(line[8:].split(": ")[0])
+            status = process.wait()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        if status not in (0, 1):
+            report.fail(part, f"the program ended with {status}")
+
+    return run
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="*", choices=[[], *PARTS], default=[], help=f"{', '.join(PARTS)}; default all")
+    parser.add_argument("--binary", default=PROJECT / "target/release/floodmark", help="the floodmark binary")
+    parser.add_argument("--launcher", help="a command that runs a broker in the foreground, given its properties file")
+    parser.add_argument("--against", choices=["floodmark", "kafka"], default="floodmark")
+    parser.add_argument("--bootstrap", help="a broker that runs already (clients only)")
+    parser.add_argument("--client", action="append", choices=list(CLIENTS))
+    parser.add_argument("--scenario", action="append", choices=[s.__name__ for s in scenarios.LIST])
+    parser.add_argument("--setup", action="store_true", help="only fetch and build what the checks need")
+    parser.add_argument("--keep", action="store_true", help="keep logs and data even if all passed")
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    report = Report()
+    work = Path(tempfile.mkdtemp(prefix="floodmark-compat-"))
+    parts = {"clients": run_clients, **{part: run_program(part) for part in PARTS[1:]}}
+    try:
+        if options.setup:
+            for command in CLIENTS.values():
+                command()
+            return 0
+        for part in options.part or PARTS:
+            print(f"=== {part}", flush=True)
+            try:
+                parts[part](options, report, work)
+            except BrokerEnded as ended:
+                if part not in str(report.failures):
+                    report.fail(part, ended)
+            except Hang as hang:
+                report.fail(part, hang)
+        status = report.close()
+    except Missing as missing:
+        print(f"compat-tests: {missing}", file=sys.stderr, flush=True)
+        return 1
+    if status == 0 and not options.keep:
+        import shutil
+        shutil.rmtree(work, ignore_errors=True)
+    else:
+        print(f"logs and data are in {work}", file=sys.stderr, flush=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

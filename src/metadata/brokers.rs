@@ -1,6 +1,13 @@
 //! The registered brokers: where they listen, what they support, whether they may lead. A fenced broker is registered
 //! but has not (or no longer) shown that it lives.
 
+mod lifecycle;
+
+pub use lifecycle::{
+    BrokerEpochError, Heartbeat, HeartbeatReply, RegisterBrokerError, Registration, check_epoch, fence,
+    heartbeat, register, unregister,
+};
+
 use super::features::MetadataVersion;
 use super::record::Record;
 use crate::types::{BrokerEpoch, DirectoryId, NodeId, Uuid, directory_id};

@@ -1,6 +1,13 @@
 //! Dynamic configuration: the values that have been set per resource. Which keys exist and what they may hold is the
 //! `config` module's to know.
 
+mod alter;
+
+pub use alter::{
+    AlterConfigError, AlterConfigsReply, Change, ConfigOp, ConfigRules, KeyOp, MAX_VALUE_LENGTH,
+    alter_configs, check_resource, incremental_alter_configs,
+};
+
 use super::record::Record;
 use crate::wire::messages::StrBytes;
 use crate::wire::messages::metadata::ConfigRecord;

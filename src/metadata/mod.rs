@@ -15,6 +15,8 @@ pub mod controllers;
 pub mod topics;
 pub mod configs;
 pub mod producer_ids;
+pub mod election;
+pub mod placement;
 pub mod acls;
 pub mod quotas;
 pub mod scram;

@@ -1,6 +1,11 @@
 //! The decisions on feature levels: what a new cluster starts with, and UpdateFeatures.
 
-use super::{FEATURES, Feature, Features, KRAFT_VERSION, METADATA_VERSION, MetadataVersion, level_record};
+use super::{
+    ELIGIBLE_LEADER_REPLICAS_VERSION, FEATURES, Feature, Features, KRAFT_VERSION, METADATA_VERSION,
+    MetadataVersion, level_record,
+};
+use crate::metadata::configs::{ConfigResource, ResourceType, config_record};
+use crate::metadata::election::MIN_INSYNC_REPLICAS;
 use crate::metadata::record::Record;
 use crate::metadata::{Decision, Image};
 use crate::types::NodeId;
@@ -70,10 +75,12 @@ impl std::fmt::Display for SupportingNode {
     }
 }
 
-/// The records with which a new cluster begins at `version`; `levels` are asked for instead of the defaults.
+/// The records with which a new cluster begins at `version`; `levels` are asked for instead of the defaults, and
+/// `min_insync_replicas` is what the node's own settings say.
 pub fn bootstrap_records(
     version: MetadataVersion,
     levels: &[(Arc<str>, i16)],
+    min_insync_replicas: i32,
 ) -> Result<Vec<Record>, UpdateFeaturesError> {
     let mut features = Features { metadata_version: Some(version), ..Features::default() };
     // The quorum's own version is not in the log.
@@ -103,15 +110,39 @@ pub fn bootstrap_records(
     }
     let mut records = Vec::new();
     features.to_records(&mut records);
+    if features.elr_is_enabled() {
+        let value = min_insync_replicas.to_string();
+        records.push(config_record(&ConfigResource::cluster(), MIN_INSYNC_REPLICAS, Some(&value)));
+    }
     Ok(records)
 }
 
-/// Changes the levels of features, all or none. `controller` is the node that decides.
+/// Eligible leader replicas need one min.insync.replicas for all brokers: the cluster gets one if it has none, and
+/// single brokers lose theirs.
+fn one_min_isr_for_all(image: &Image, min_insync_replicas: i32) -> Vec<Record> {
+    let mut records = Vec::new();
+    if image.configs.value(&ConfigResource::cluster(), MIN_INSYNC_REPLICAS).is_none() {
+        let value = min_insync_replicas.to_string();
+        records.push(config_record(&ConfigResource::cluster(), MIN_INSYNC_REPLICAS, Some(&value)));
+    }
+    let of_one_broker =
+        |resource: &ConfigResource| resource.kind == ResourceType::Broker && !resource.name.is_empty();
+    let single = image
+        .configs
+        .iter()
+        .filter(|(resource, values)| of_one_broker(resource) && values.contains_key(MIN_INSYNC_REPLICAS));
+    records.extend(single.map(|(resource, _)| config_record(resource, MIN_INSYNC_REPLICAS, None)));
+    records
+}
+
+/// Changes the levels of features, all or none. `controller` is the node that decides, `min_insync_replicas` what its own
+/// settings say.
 pub fn update_features(
     image: &Image,
     controller: NodeId,
     updates: &[FeatureUpdate],
     validate_only: bool,
+    min_insync_replicas: i32,
 ) -> Decision<Result<(), UpdateFeaturesError>> {
     // A dependency may be met by another update of the same request.
     let mut proposed = image.features.clone();
@@ -123,6 +154,11 @@ pub fn update_features(
         }
     }
     let mut records = Vec::new();
+    let enables_elr =
+        |update: &FeatureUpdate| *update.name == *ELIGIBLE_LEADER_REPLICAS_VERSION && update.level > 0;
+    if updates.iter().any(enables_elr) {
+        records = one_min_isr_for_all(image, min_insync_replicas);
+    }
     for update in updates {
         match decide_one(image, controller, update, &proposed) {
             Ok(record) => records.extend(record),

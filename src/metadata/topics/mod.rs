@@ -3,6 +3,7 @@
 
 mod partition;
 
+pub(super) use partition::raw;
 pub use partition::{LeaderRecoveryState, PartitionRegistration};
 
 use super::features::MetadataVersion;

@@ -54,7 +54,7 @@ fn nodes(ids: &[i32]) -> Vec<NodeId> {
 }
 
 /// Node ids as records hold them.
-pub(super) fn raw(ids: &[NodeId]) -> Vec<i32> {
+pub(in crate::metadata) fn raw(ids: &[NodeId]) -> Vec<i32> {
     ids.iter().map(|id| id.0).collect()
 }
 

@@ -1,1 +1,34 @@
 //! Layer 3: the metadata quorum. The only place that names openraft.
+//!
+//! The cluster's metadata is the fold of a Raft log. Decisions come in through [`MetadataHandle`] (`proposer`), are run on
+//! the newest image (`deciding`), and go as one batch of Kafka's metadata records into one entry of the log; when it is
+//! committed, `state_machine` applies it and publishes the image, and the answers leave.
+//!
+//! In reading order: `raft_types` (what openraft is instantiated with), `deciding` and `proposer`, `state_machine` and
+//! `snapshot`, then the log: `raft_store` (what openraft calls), `log_thread` (who writes), `log_files` with `frame`,
+//! `codec` and `hard_state` (what is on disk). `start` puts it together; `quorum` tells how it is; `dump` reads a
+//! directory from outside; `network` is where peers will be.
+
+pub mod raft_types;
+mod deciding;
+mod proposer;
+mod state_machine;
+mod snapshot;
+mod raft_store;
+mod log_thread;
+mod log_files;
+mod frame;
+mod codec;
+mod hard_state;
+mod network;
+mod quorum;
+mod start;
+pub mod dump;
+#[cfg(test)]
+mod tests;
+
+pub use deciding::ProposeError;
+pub use proposer::{MetadataHandle, MetadataLog};
+pub use quorum::{QuorumStatus, QuorumView, ReplicaStatus};
+pub use raft_types::{Endpoint, Member};
+pub use start::{Controller, ControllerConfig, METADATA_LOG_DIR, StartError, Timing, start};

@@ -1,0 +1,176 @@
+//! The way into the metadata log: a handle that anybody may hold, and the one task that decides and proposes.
+//!
+//! Knows no openraft: the log is behind `MetadataLog`. Invariants: one batch at a time is under way, so each is decided
+//! on the image that the one before has left; an answer leaves after the records that it stands on are applied; whoever
+//! waits is answered, also when the node stops.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::controller::deciding::{self, Command, ProposeError, Waiting};
+use crate::controller::quorum::{QuorumStatus, QuorumView};
+use crate::controller::raft_types::{Applied, Batch};
+use crate::controller::state_machine::Published;
+use crate::metadata::{Decision, Image, ImageVersion};
+use crate::types::TimestampMs;
+
+/// Decisions that may wait; more wait where they are made.
+const QUEUE_LEN: usize = 1024;
+/// How often a batch is decided again because the image has moved under it. Only a change of leader does that.
+const MAX_ATTEMPTS: u32 = 5;
+/// How long `run` waits when the caller has no limit of its own.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+
+/// The log that batches go to; the simulation has its own.
+pub trait MetadataLog: Send + Sync + 'static {
+    /// Appends the batch and waits until it is committed and applied.
+    fn propose(&self, batch: Batch) -> impl Future<Output = Result<Applied, ProposeError>> + Send;
+
+    /// Makes sure that this node leads and that its image holds all that was committed before the call.
+    fn confirm(&self) -> impl Future<Output = Result<(), ProposeError>> + Send;
+}
+
+/// Reads and changes the cluster's metadata; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct MetadataHandle {
+    queue: mpsc::Sender<Box<dyn Command>>,
+    published: Arc<Published>,
+    quorum: QuorumView,
+}
+
+impl MetadataHandle {
+    /// The newest image.
+    pub fn image(&self) -> Arc<Image> {
+        self.published.image()
+    }
+
+    /// Hears of every newer image; changes in quick succession are heard of once.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<Image>> {
+        self.published.subscribe()
+    }
+
+    /// Waits for an image newer than `seen`. When the node has stopped there is none, and this never ends.
+    pub async fn changed(&self, seen: ImageVersion) -> Arc<Image> {
+        let mut images = self.subscribe();
+        let newer = images.wait_for(|image| image.version > seen).await.map(|image| Arc::clone(&image));
+        match newer {
+            Ok(image) => image,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Decides and waits until the decision is committed and applied here. `decide` is run on the image that the change
+    /// will meet; it runs again when that turns out to be another one.
+    pub async fn run<R: Send + 'static>(
+        &self,
+        decide: impl FnMut(&Image) -> Decision<R> + Send + 'static,
+    ) -> Result<R, ProposeError> {
+        self.run_within(TIME_LIMIT, decide).await
+    }
+
+    /// `run` with a time limit. A change that is not decided by then is dropped; one that is may still take effect.
+    pub async fn run_within<R: Send + 'static>(
+        &self,
+        limit: Duration,
+        decide: impl FnMut(&Image) -> Decision<R> + Send + 'static,
+    ) -> Result<R, ProposeError> {
+        let (command, answer) = deciding::command(decide);
+        let asked = async {
+            self.queue.send(command).await.map_err(|_| ProposeError::ShuttingDown)?;
+            answer.await.unwrap_or(Err(ProposeError::ShuttingDown))
+        };
+        tokio::time::timeout(limit, asked).await.unwrap_or(Err(ProposeError::Timeout))
+    }
+
+    /// The state of the quorum, as DescribeQuorum tells it.
+    pub fn quorum_status(&self, now: TimestampMs) -> QuorumStatus {
+        self.quorum.status(now)
+    }
+}
+
+/// The handle and the task behind it, which ends when `stop` is sent or dropped.
+pub fn proposer(
+    log: impl MetadataLog,
+    published: Arc<Published>,
+    quorum: QuorumView,
+    stop: oneshot::Receiver<()>,
+) -> (MetadataHandle, impl Future<Output = ()> + Send) {
+    let (queue, commands) = mpsc::channel(QUEUE_LEN);
+    let handle = MetadataHandle { queue, published: Arc::clone(&published), quorum };
+    (handle, Proposer { log, published, waiting: Waiting::new() }.run(commands, stop))
+}
+
+struct Proposer<L> {
+    log: L,
+    published: Arc<Published>,
+    waiting: Waiting,
+}
+
+impl<L: MetadataLog> Proposer<L> {
+    async fn run(mut self, mut commands: mpsc::Receiver<Box<dyn Command>>, mut stop: oneshot::Receiver<()>) {
+        loop {
+            if self.waiting.is_empty() {
+                tokio::select! {
+                    biased;
+                    _ = &mut stop => break,
+                    command = commands.recv() => match command {
+                        Some(command) => self.waiting.push_back(command),
+                        None => return,
+                    },
+                }
+            }
+            while self.waiting.len() < QUEUE_LEN
+                && let Ok(command) = commands.try_recv()
+            {
+                self.waiting.push_back(command);
+            }
+            tokio::select! {
+                biased;
+                () = round(&self.log, &self.published, &mut self.waiting) => {}
+                _ = &mut stop => break,
+            }
+        }
+        commands.close();
+        while let Ok(command) = commands.try_recv() {
+            self.waiting.push_back(command);
+        }
+        for command in self.waiting {
+            command.answer(Err(ProposeError::ShuttingDown));
+        }
+    }
+}
+
+/// Decides what waits, as much as one batch holds, and sees it through.
+async fn round(log: &impl MetadataLog, published: &Published, waiting: &mut Waiting) {
+    for _ in 0..MAX_ATTEMPTS {
+        let (batch, decided) = deciding::decide_all(&published.image(), waiting);
+        if decided.is_empty() {
+            return;
+        }
+        let outcome = if batch.records.is_empty() {
+            log.confirm().await.map(|()| Applied::Nothing)
+        } else {
+            log.propose(batch).await
+        };
+        let outcome = match outcome {
+            Ok(Applied::Stale { version }) => {
+                tracing::debug!(version, "the image has moved under a batch of decisions; deciding again");
+                for command in decided.into_iter().rev() {
+                    waiting.push_front(command);
+                }
+                continue;
+            }
+            Ok(Applied::Records { .. } | Applied::Nothing) => Ok(()),
+            Err(error) => Err(error),
+        };
+        for command in decided {
+            command.answer(outcome.clone());
+        }
+        return;
+    }
+    for command in waiting.drain(..) {
+        command.answer(Err(ProposeError::Unavailable("the metadata kept changing".to_owned())));
+    }
+}

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::batch::{Batch, NO_SEQUENCE, TimestampType};
+use super::batch::{BatchHeader, NO_SEQUENCE, TimestampType};
 use super::batch_builder::BatchBuilder;
 use super::compression::{Compression, DecompressError, Scratch, decompress};
 use super::records::{RecordError, Records};
@@ -108,11 +108,10 @@ pub struct EndTxnMarker {
 
 impl EndTxnMarker {
     /// Reads the marker of a producer's control batch; `None` when compaction has removed it.
-    pub fn of_batch(batch: &Batch<'_>) -> Result<Option<EndTxnMarker>, ControlError> {
-        let header = &batch.header;
+    pub fn of_batch(header: &BatchHeader, body: &[u8]) -> Result<Option<EndTxnMarker>, ControlError> {
         let body = match header.compression().map_err(|_| ControlError::Codec)? {
-            Compression::None => Cow::from(batch.body()),
-            codec => Cow::from(decompress(codec, batch.body(), CONTROL_BODY_MAX, &mut Scratch::new())?),
+            Compression::None => Cow::from(body),
+            codec => Cow::from(decompress(codec, body, CONTROL_BODY_MAX, &mut Scratch::new())?),
         };
         let Some(record) = Records::new(&body, header.record_count).next().transpose()? else {
             return Ok(None);
@@ -170,7 +169,8 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Result<Option<EndTxnMarker>, ControlError> {
-        EndTxnMarker::of_batch(&Batches::new(bytes, PartialTail::Refuse).next().unwrap().unwrap())
+        let batch = Batches::new(bytes, PartialTail::Refuse).next().unwrap().unwrap();
+        EndTxnMarker::of_batch(&batch.header, batch.body())
     }
 
     #[test]

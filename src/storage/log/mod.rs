@@ -23,10 +23,12 @@ mod flush;
 pub mod config;
 pub mod epoch_cache;
 pub mod names;
+pub mod producer_state;
 pub mod view;
 pub mod read;
 pub mod tail_cache;
 pub mod txn_index;
+pub mod validate;
 
 mod index_file;
 mod lazy_file;

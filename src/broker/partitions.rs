@@ -1,0 +1,184 @@
+//! The routing table: which partitions this broker hosts, where their views are, and which shard writes them.
+//!
+//! Reads take no lock. Must not know why a partition is hosted; the reconciler changes the table. Invariant: a partition is in the
+//! table from before its shard takes it over until after its shard has let go of it.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+
+use super::clock;
+use super::directory::Directory;
+use super::mailbox::{Message, ShardSender};
+use super::messages::{Append, DeleteRecords, DeleteRecordsError, FollowerFetched, Produce, ProduceError, Produced};
+use super::reply::{Gathered, gather};
+use super::waiters::Waiters;
+use crate::replica::{Acks, FollowerFetch};
+use crate::storage::log::{LogView, LogViews, Origin};
+use crate::types::{LeaderEpoch, NodeId, Offset, TopicIdPartition, TopicPartition};
+
+/// What this broker is for a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Leader,
+    Follower,
+    /// The log directory is out of service.
+    Offline,
+}
+
+/// Who leads a partition, as its shard knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leadership {
+    pub role: Role,
+    pub leader: NodeId,
+    pub leader_epoch: LeaderEpoch,
+    /// Where the log ended when this broker became leader. While the high watermark is below, the end of the log is not known
+    /// to consumers (OFFSET_NOT_AVAILABLE).
+    pub epoch_start: Option<Offset>,
+}
+
+/// A partition that this broker hosts, for readers.
+#[derive(Debug)]
+pub struct Partition {
+    pub id: TopicIdPartition,
+    pub name: TopicPartition,
+    pub directory: Arc<Directory>,
+    /// The fetches that wait for this partition.
+    pub waiters: Arc<Waiters>,
+    views: LogViews,
+    leadership: ArcSwap<Leadership>,
+}
+
+impl Partition {
+    pub fn new(id: TopicIdPartition, name: TopicPartition, directory: Arc<Directory>, views: LogViews) -> Partition {
+        let leadership = Leadership {
+            role: Role::Follower,
+            leader: NodeId::NONE,
+            leader_epoch: LeaderEpoch::UNKNOWN,
+            epoch_start: None,
+        };
+        let (waiters, leadership) = (Arc::default(), ArcSwap::from_pointee(leadership));
+        Partition { id, name, directory, waiters, views, leadership }
+    }
+
+    /// The log as it is now.
+    pub fn view(&self) -> Arc<LogView> {
+        self.views.load_full()
+    }
+
+    pub fn leadership(&self) -> Leadership {
+        **self.leadership.load()
+    }
+
+    pub(super) fn set_leadership(&self, leadership: Leadership) {
+        self.leadership.store(Arc::new(leadership));
+    }
+}
+
+type Table = imbl::HashMap<TopicIdPartition, Arc<Partition>>;
+
+/// The handle to everything that is hosted here. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Partitions {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    table: ArcSwap<Table>,
+    shards: Vec<ShardSender>,
+}
+
+impl Partitions {
+    pub fn new(shards: Vec<ShardSender>) -> Partitions {
+        Partitions { inner: Arc::new(Inner { table: ArcSwap::from_pointee(Table::new()), shards }) }
+    }
+
+    pub fn get(&self, id: &TopicIdPartition) -> Option<Arc<Partition>> {
+        self.inner.table.load().get(id).cloned()
+    }
+
+    /// Everything that is hosted, as of now.
+    pub fn all(&self) -> imbl::HashMap<TopicIdPartition, Arc<Partition>> {
+        Table::clone(&self.inner.table.load())
+    }
+
+    /// Appends to several partitions. Resolves when all shards have accepted their part, which keeps the order of a
+    /// connection's requests; the answers, in the order of `appends`, come when they come.
+    pub async fn produce(
+        &self,
+        acks: Option<Acks>,
+        origin: Origin,
+        timeout_ms: i64,
+        appends: Vec<(TopicIdPartition, Bytes)>,
+    ) -> Gathered<Result<Produced, ProduceError>> {
+        let (replies, gathered) = gather(appends.len(), || Err(ProduceError::ShuttingDown));
+        let deadline = clock::monotonic().plus(timeout_ms);
+        let appends = appends.into_iter().zip(replies).map(|((partition, records), reply)| {
+            (partition, Append { partition, records, reply })
+        });
+        for (shard, appends) in self.by_shard(appends) {
+            shard.send(Message::Produce(Produce { acks, origin, deadline, appends })).await;
+        }
+        gathered
+    }
+
+    /// Deletes records below an offset (`None`: the high watermark); answers with the low watermark.
+    pub async fn delete_records(
+        &self,
+        timeout_ms: i64,
+        deletes: Vec<(TopicIdPartition, Option<Offset>)>,
+    ) -> Gathered<Result<Offset, DeleteRecordsError>> {
+        let (replies, gathered) = gather(deletes.len(), || Err(DeleteRecordsError::ShuttingDown));
+        let deadline = clock::monotonic().plus(timeout_ms);
+        for ((partition, upto), reply) in deletes.into_iter().zip(replies) {
+            let message = Message::DeleteRecords(DeleteRecords { partition, upto, deadline, reply });
+            self.shard_of(&partition).send(message).await;
+        }
+        gathered
+    }
+
+    /// Tells the leaders how far a follower has come.
+    pub async fn follower_fetched(&self, fetches: Vec<(TopicIdPartition, FollowerFetch)>) {
+        let fetches = fetches.into_iter().map(|(partition, fetch)| (partition, (partition, fetch)));
+        for (shard, fetches) in self.by_shard(fetches) {
+            shard.send(Message::FollowerFetched(FollowerFetched { fetches })).await;
+        }
+    }
+
+    /// The shard that writes a partition: always the same one.
+    pub(super) fn shard_of(&self, partition: &TopicIdPartition) -> &ShardSender {
+        &self.inner.shards[self.shard_index(partition)]
+    }
+
+    pub(super) fn shards(&self) -> &[ShardSender] {
+        &self.inner.shards
+    }
+
+    /// Replaces the table by what `change` makes of it. Only the reconciler calls this, so changes do not race.
+    pub(super) fn update(&self, change: impl FnOnce(&mut Table)) {
+        let mut table = self.all();
+        change(&mut table);
+        self.inner.table.store(Arc::new(table));
+    }
+
+    fn shard_index(&self, partition: &TopicIdPartition) -> usize {
+        let mut hasher = DefaultHasher::new();
+        partition.hash(&mut hasher);
+        (hasher.finish() % self.inner.shards.len() as u64) as usize
+    }
+
+    /// Sorts parts of a request by shard; shards that get nothing are left out.
+    fn by_shard<T>(
+        &self,
+        parts: impl Iterator<Item = (TopicIdPartition, T)>,
+    ) -> impl Iterator<Item = (&ShardSender, Vec<T>)> {
+        let mut sorted: Vec<Vec<T>> = std::iter::repeat_with(Vec::new).take(self.inner.shards.len()).collect();
+        for (partition, part) in parts {
+            sorted[self.shard_index(&partition)].push(part);
+        }
+        self.inner.shards.iter().zip(sorted).filter(|(_, parts)| !parts.is_empty())
+    }
+}

@@ -3,13 +3,14 @@
 //! Must not know what lies in it. Invariant: once it has failed it stays out of service until the process starts again; every
 //! shard is told once.
 
-use std::io;
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::flusher::FlushQueue;
 use super::mailbox::{Message, ShardSender};
-use crate::types::DirectoryId;
+use crate::storage::log::Doomed;
+use crate::types::{DirectoryId, MonotonicMs};
 
 #[derive(Debug)]
 pub struct Directory {
@@ -19,11 +20,22 @@ pub struct Directory {
     pub(super) flush: FlushQueue,
     failure: OnceLock<String>,
     shards: Vec<ShardSender>,
+    /// Segments that are no longer part of their logs, and when their files may go.
+    doomed: Mutex<Vec<(MonotonicMs, Doomed)>>,
 }
 
 impl Directory {
-    pub fn new(index: usize, path: PathBuf, id: DirectoryId, shards: Vec<ShardSender>) -> Directory {
-        Directory { index, path, id, flush: FlushQueue::default(), failure: OnceLock::new(), shards }
+    /// `flush_threads`: see [`FlushQueue`].
+    pub fn new(
+        index: usize,
+        path: PathBuf,
+        id: DirectoryId,
+        shards: Vec<ShardSender>,
+        flush_threads: usize,
+    ) -> Directory {
+        let flush = FlushQueue::new(flush_threads);
+        let (failure, doomed) = Default::default();
+        Directory { index, path, id, flush, failure, shards, doomed }
     }
 
     /// Its place in `log.dirs`.
@@ -49,7 +61,7 @@ impl Directory {
     }
 
     /// Puts the directory out of service: a write, a sync or a read that must not fail has failed.
-    pub fn fail(&self, doing: &str, error: &io::Error) {
+    pub fn fail(&self, doing: &str, error: &dyn fmt::Display) {
         let failure = format!("could not {doing}: {error}");
         if self.failure.set(failure.clone()).is_ok() {
             tracing::error!(
@@ -58,6 +70,24 @@ impl Directory {
             );
             for shard in &self.shards {
                 shard.send_event(Message::DirectoryFailed(self.index));
+            }
+        }
+    }
+
+    /// Has the files of segments removed at `at`; readers get to finish until then.
+    pub(super) fn doom(&self, doomed: Doomed, at: MonotonicMs) {
+        self.doomed.lock().unwrap_or_else(PoisonError::into_inner).push((at, doomed));
+    }
+
+    /// Removes the files whose time has come. Blocks on the disk.
+    pub(super) fn remove_doomed(&self, now: MonotonicMs) {
+        let mut doomed = self.doomed.lock().unwrap_or_else(PoisonError::into_inner);
+        let due: Vec<_> = doomed.extract_if(.., |(at, _)| *at <= now).collect();
+        drop(doomed);
+        for (_, segments) in due {
+            if let Err(error) = segments.remove() {
+                // They are found again at the next start.
+                tracing::warn!("Could not remove old segments in {}: {error}", self.path.display());
             }
         }
     }

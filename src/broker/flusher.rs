@@ -18,8 +18,8 @@ use super::mailbox::Message;
 use crate::storage::log::{self, FlushWork};
 use crate::types::TopicIdPartition;
 
-/// At most so many syncs of one directory run side by side.
-const MAX_THREADS: usize = 4;
+/// So many syncs of one directory run side by side at most, unless the caller says otherwise.
+pub const DEFAULT_THREADS: usize = 4;
 
 /// How far a partition became durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +37,10 @@ pub struct FlushCounters {
 }
 
 /// The work that waits for one log directory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FlushQueue {
+    /// None: rounds are run by whoever calls [`take`](FlushQueue::take), as the simulator does.
+    max_threads: usize,
     state: Mutex<State>,
     work_waits: Condvar,
     pub counters: FlushCounters,
@@ -69,6 +71,15 @@ pub struct Round {
 }
 
 impl FlushQueue {
+    pub fn new(max_threads: usize) -> FlushQueue {
+        FlushQueue {
+            max_threads,
+            state: Mutex::default(),
+            work_waits: Condvar::new(),
+            counters: FlushCounters::default(),
+        }
+    }
+
     /// Hands over a partition's work; it takes in the work of the partition that still waits here. Returns true when a
     /// further thread would have something to do.
     pub fn submit(&self, shard: usize, partition: TopicIdPartition, mut work: FlushWork) -> bool {
@@ -83,7 +94,7 @@ impl FlushQueue {
         if is_startable {
             state.startable.push_back(partition);
         }
-        let more_threads = state.threads < MAX_THREADS && state.startable.len() > state.idle_threads;
+        let more_threads = state.threads < self.max_threads && state.startable.len() > state.idle_threads;
         if more_threads {
             state.threads += 1;
         }
@@ -115,7 +126,7 @@ impl FlushQueue {
     fn next_round(&self) -> Option<Round> {
         let mut state = self.lock();
         loop {
-            if let Some(round) = self.take_of(&mut state, MAX_THREADS) {
+            if let Some(round) = self.take_of(&mut state, self.max_threads) {
                 return Some(round);
             }
             if state.closed {

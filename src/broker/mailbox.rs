@@ -5,6 +5,7 @@
 //! panics takes the process down, since half a broker would answer with half the truth.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -17,10 +18,12 @@ use super::shard::Shard;
 use crate::replica::ReplicaConfig;
 use crate::storage::log::{Log, LogConfig};
 use crate::types::{MonotonicMs, TopicIdPartition};
-use std::sync::Arc;
 
 /// At most so many messages make one step.
 const DRAIN_MAX: usize = 256;
+
+/// Waking once a day for a deadline that is farther away costs nothing, and spares arithmetic at the end of time.
+const SLEEP_MAX_MS: u64 = 86_400_000;
 
 /// What a shard is told.
 #[derive(Debug)]
@@ -93,6 +96,7 @@ impl Mailbox {
     async fn wait(&mut self, deadline: Option<MonotonicMs>, batch: &mut Vec<Message>) -> bool {
         let wake_at = deadline.map(|at| {
             let ms = u64::try_from(at.0.saturating_sub(clock::monotonic().0)).unwrap_or(0);
+            let ms = ms.min(SLEEP_MAX_MS);
             Instant::now() + Duration::from_millis(ms)
         });
         let sleep = async {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
 
 use super::partitions::Partition;
 use super::reply::ReplySlot;

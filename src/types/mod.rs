@@ -116,6 +116,12 @@ impl ProducerEpoch {
 impl TimestampMs {
     /// Kafka's mark for "no timestamp".
     pub const NONE: TimestampMs = TimestampMs(-1);
+
+    /// The moment `ms` earlier.
+    #[must_use]
+    pub fn minus(self, ms: i64) -> TimestampMs {
+        TimestampMs(self.0.saturating_sub(ms))
+    }
 }
 
 impl MonotonicMs {

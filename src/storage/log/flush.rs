@@ -5,6 +5,7 @@
 //! the directory entries, the epochs, the aborted transactions, and for sealed segments the indexes.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::epoch_cache::EpochCache;
@@ -40,6 +41,18 @@ impl FlushWork {
     /// How far the log will be durable.
     pub fn upto(&self) -> Offset {
         self.flushed.upto
+    }
+
+    /// The directory of the log.
+    pub fn dir(&self) -> &Path {
+        &self.place.dir
+    }
+
+    /// Takes in an older work of the same log that was not run, so that running this one does for both.
+    pub fn absorb(&mut self, older: FlushWork) {
+        // Segments need no merging: this work begins at least where the older one did, or at what has become durable since.
+        self.sync_dir |= older.sync_dir;
+        self.epochs = self.epochs.take().or(older.epochs);
     }
 
     /// Syncs. After an error the log must be poisoned: a second attempt could succeed without the data being there.

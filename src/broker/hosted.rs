@@ -1,0 +1,358 @@
+//! One partition in its shard: the log and the replica core, joined. What the core decides is carried out here.
+//!
+//! Must not know other partitions or threads. Invariant: after each event the core's effects have been carried out, and the
+//! log's offsets are those that the core knows.
+
+use std::sync::Arc;
+
+use super::clock::Now;
+use super::flusher;
+use super::ledger::Ledger;
+use super::messages::{
+    Append, DeleteRecords, DeleteRecordsError, Host, ProduceError, Produced, RoleSpec,
+};
+use super::owed::{Answer, Owed};
+use super::partitions::{Leadership, Partition, Role};
+use crate::replica::{
+    Acks, AlterPartition, Effect, FollowerFetch, Leader, LogPosition, Registration, ReplicaConfig,
+};
+use crate::storage::log::{self, AppendError, Log, LogConfig, LogError, Origin};
+use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset, TopicIdPartition};
+
+/// What a shard lends its partitions for one step.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) me: NodeId,
+    pub(super) shard: usize,
+    pub(super) now: Now,
+    pub(super) owed: Owed,
+    /// The in-sync sets to propose to the controller.
+    pub(super) proposals: Vec<(TopicIdPartition, AlterPartition)>,
+    effects: Vec<Effect>,
+}
+
+impl Desk {
+    pub(super) fn new(me: NodeId, shard: usize) -> Desk {
+        let (now, owed, proposals, effects) = Default::default();
+        Desk { me, shard, now, owed, proposals, effects }
+    }
+}
+
+/// What one request's appends have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AppendTerms {
+    pub(super) acks: Option<Acks>,
+    pub(super) origin: Origin,
+    pub(super) deadline: MonotonicMs,
+}
+
+#[derive(Debug)]
+pub(super) struct Hosted {
+    pub(super) partition: Arc<Partition>,
+    log: Log,
+    config: ReplicaConfig,
+    role: HostedRole,
+    ledger: Ledger,
+    /// There are appends that no flush work covers; since when.
+    dirty_since: Option<MonotonicMs>,
+    segments_flushed: usize,
+    last_append: MonotonicMs,
+    /// It is on the list of partitions to settle at the end of the step.
+    pub(super) is_touched: bool,
+}
+
+#[derive(Debug)]
+enum HostedRole {
+    Leading(Box<Leader>),
+    Following(LeaderEpoch),
+}
+
+impl Hosted {
+    pub(super) fn new(host: Host, desk: &mut Desk) -> Hosted {
+        let Host { partition, log, config, role } = host;
+        let view = log.view();
+        let mut hosted = Hosted {
+            partition,
+            config,
+            role: HostedRole::Following(LeaderEpoch::UNKNOWN),
+            ledger: Ledger::new(&view),
+            dirty_since: None,
+            segments_flushed: view.segment_count(),
+            last_append: desk.now.monotonic,
+            is_touched: false,
+            log,
+        };
+        hosted.assume(role, desk);
+        hosted
+    }
+
+    /// Leads or follows from now on.
+    pub(super) fn assume(&mut self, role: RoleSpec, desk: &mut Desk) {
+        match role {
+            RoleSpec::Lead(registration) => self.lead(&registration, desk),
+            RoleSpec::Follow { leader, leader_epoch, .. } => self.follow(leader, leader_epoch, desk),
+        }
+    }
+
+    fn lead(&mut self, registration: &Registration, desk: &mut Desk) {
+        let now = desk.now.monotonic;
+        match &mut self.role {
+            HostedRole::Leading(leader) => {
+                let epoch = leader.leader_epoch();
+                if registration.leader_epoch > epoch {
+                    self.log.assign_epoch_start(registration.leader_epoch);
+                }
+                leader.registration(registration, now, &mut desk.effects);
+            }
+            HostedRole::Following(_) => {
+                self.log.assign_epoch_start(registration.leader_epoch);
+                let log = LogPosition {
+                    log_start: self.log.log_start(),
+                    high_watermark: self.log.high_watermark(),
+                    flushed: self.log.flushed(),
+                    log_end: self.log.log_end(),
+                };
+                let leader = Leader::new(desk.me, registration, log, self.config, now, &mut desk.effects);
+                self.role = HostedRole::Leading(Box::new(leader));
+            }
+        }
+        self.carry_out(desk);
+        if let HostedRole::Leading(leader) = &self.role {
+            self.partition.set_leadership(Leadership {
+                role: Role::Leader,
+                leader: desk.me,
+                leader_epoch: leader.leader_epoch(),
+                epoch_start: Some(leader.epoch_start()),
+            });
+        }
+    }
+
+    fn follow(&mut self, leader: NodeId, leader_epoch: LeaderEpoch, desk: &mut Desk) {
+        self.resign(desk);
+        self.role = HostedRole::Following(leader_epoch);
+        self.partition.set_leadership(Leadership { role: Role::Follower, leader, leader_epoch, epoch_start: None });
+        self.partition.waiters.wake_all();
+    }
+
+    fn resign(&mut self, desk: &mut Desk) {
+        let following = HostedRole::Following(LeaderEpoch::UNKNOWN);
+        if let HostedRole::Leading(leader) = std::mem::replace(&mut self.role, following) {
+            leader.resign(&mut desk.effects);
+            self.carry_out(desk);
+        }
+    }
+
+    pub(super) fn append(&mut self, append: Append, terms: AppendTerms, desk: &mut Desk) {
+        let AppendTerms { acks, origin, deadline } = terms;
+        let HostedRole::Leading(leader) = &mut self.role else {
+            return append.reply.answer(Err(ProduceError::NotLeader));
+        };
+        if let Some(Err(refused)) = acks.map(|acks| leader.check_append(acks)) {
+            return append.reply.answer(Err(ProduceError::NotEnoughReplicas(refused)));
+        }
+        let result = self.log.append_as_leader(&append.records, leader.leader_epoch(), origin, desk.now.wall);
+        let appended = match result {
+            Ok(appended) => appended,
+            Err(error) => {
+                if let AppendError::Log(error) = &error {
+                    self.note_failure(error);
+                }
+                return append.reply.answer(Err(ProduceError::Append(error)));
+            }
+        };
+        if !appended.duplicate {
+            self.ledger.appended(self.log.log_end(), append.records.len());
+            self.dirty_since.get_or_insert(desk.now.monotonic);
+            self.last_append = desk.now.monotonic;
+            leader.append_done(self.log.log_end(), desk.now.monotonic, &mut desk.effects);
+        }
+        let produced = Produced {
+            base_offset: appended.first_offset,
+            log_append_time: appended.log_append_time,
+            log_start: appended.log_start,
+        };
+        match acks {
+            None => append.reply.answer(Ok(produced)),
+            Some(acks) => {
+                let token = desk.owed.park(Answer::Produce(append.reply, produced));
+                leader.await_ack(token, acks, appended.last_offset.plus(1), deadline, &mut desk.effects);
+            }
+        }
+        self.carry_out(desk);
+    }
+
+    pub(super) fn flushed(&mut self, flushed: log::Flushed, desk: &mut Desk) {
+        if !self.log.mark_flushed(flushed) {
+            return;
+        }
+        if let HostedRole::Leading(leader) = &mut self.role {
+            leader.flushed(self.log.flushed(), desk.now.monotonic, &mut desk.effects);
+            self.carry_out(desk);
+        }
+    }
+
+    pub(super) fn follower_fetched(&mut self, fetch: &FollowerFetch, desk: &mut Desk) {
+        if let HostedRole::Leading(leader) = &mut self.role {
+            if let Err(rejected) = leader.follower_fetched(fetch, desk.now.monotonic, &mut desk.effects) {
+                tracing::debug!("{}: fetch of broker {} ignored: {rejected}", self.partition.name, fetch.follower);
+            }
+            self.carry_out(desk);
+        }
+    }
+
+    pub(super) fn delete_records(&mut self, request: DeleteRecords, desk: &mut Desk) {
+        let HostedRole::Leading(leader) = &mut self.role else {
+            return request.reply.answer(Err(DeleteRecordsError::NotLeader));
+        };
+        if self.log.config().compact && !self.log.config().delete {
+            return request.reply.answer(Err(DeleteRecordsError::CompactedTopic));
+        }
+        let high_watermark = self.log.high_watermark();
+        let upto = request.upto.unwrap_or(high_watermark);
+        if upto < Offset::ZERO || upto > high_watermark {
+            return request.reply.answer(Err(DeleteRecordsError::OutOfRange { upto, high_watermark }));
+        }
+        let deleted = self.log.advance_log_start(upto).and_then(|()| self.log.delete_before_start());
+        match deleted {
+            Ok(doomed) => {
+                let delay_ms = self.log.config().file_delete_delay_ms;
+                if let Some(doomed) = doomed {
+                    self.partition.directory.doom(doomed, desk.now.monotonic.plus(delay_ms));
+                }
+            }
+            Err(error) => {
+                self.note_failure(&error);
+                return request.reply.answer(Err(DeleteRecordsError::Log(error)));
+            }
+        }
+        leader.log_start_moved(self.log.log_start(), &mut desk.effects);
+        let token = desk.owed.park(Answer::DeleteRecords(request.reply));
+        leader.await_low_watermark(token, upto, request.deadline, &mut desk.effects);
+        self.carry_out(desk);
+    }
+
+    pub(super) fn configure(&mut self, log: Arc<LogConfig>, config: ReplicaConfig, desk: &mut Desk) {
+        self.log.update_config(log);
+        self.config = config;
+        if let HostedRole::Leading(leader) = &mut self.role {
+            leader.configure(config, desk.now.monotonic, &mut desk.effects);
+            self.carry_out(desk);
+        }
+    }
+
+    pub(super) fn tick(&mut self, desk: &mut Desk) {
+        if let HostedRole::Leading(leader) = &mut self.role {
+            leader.tick(desk.now.monotonic, &mut desk.effects);
+            self.carry_out(desk);
+        }
+    }
+
+    /// Batches that nobody has asked for since `kept_ms` need not stay in memory. True while some may.
+    pub(super) fn expire_tail(&mut self, now: Now, kept_ms: i64) -> bool {
+        self.log.expire_tail(now.wall.minus(kept_ms));
+        self.last_append.plus(kept_ms) > now.monotonic
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<MonotonicMs> {
+        let core = match &self.role {
+            HostedRole::Leading(leader) => leader.next_deadline(),
+            HostedRole::Following(_) => None,
+        };
+        let flush_ms = Some(self.log.config().flush_ms).filter(|ms| *ms < i64::MAX);
+        let flush = self.dirty_since.zip(flush_ms).map(|(since, ms)| since.plus(ms));
+        core.into_iter().chain(flush).min()
+    }
+
+    /// Ends a step: readers hear of what is new, the flusher of what must be synced.
+    pub(super) fn settle(&mut self, desk: &Desk) {
+        self.is_touched = false;
+        let view = self.log.view();
+        self.partition.waiters.publish(self.ledger.settle(&view));
+        if self.is_flush_due(view.segment_count(), desk.now.monotonic) {
+            self.dirty_since = None;
+            self.segments_flushed = view.segment_count();
+            if let Some(work) = self.log.flush_work() {
+                flusher::submit(&self.partition.directory, desk.shard, self.partition.id, work);
+            }
+        }
+    }
+
+    /// At once when acknowledgements wait for it; else by `flush.messages`, by `flush.ms`, and when a segment was rolled, so
+    /// that recovery never has more than the active segment to look at.
+    fn is_flush_due(&self, segments: usize, now: MonotonicMs) -> bool {
+        let Some(since) = self.dirty_since else { return false };
+        let config = self.log.config();
+        config.flush_before_ack
+            || self.log.log_end().since(self.log.flushed()) >= config.flush_messages
+            || since.plus(config.flush_ms) <= now
+            || segments > self.segments_flushed
+    }
+
+    /// Closes the log in an orderly way; what was appended is durable and acknowledged before the answers that cannot be
+    /// given leave.
+    pub(super) fn close(mut self, desk: &mut Desk) {
+        match self.log.flush() {
+            Ok(()) => {
+                if let HostedRole::Leading(leader) = &mut self.role {
+                    leader.flushed(self.log.flushed(), desk.now.monotonic, &mut desk.effects);
+                    self.carry_out(desk);
+                }
+            }
+            Err(error) => self.note_failure(&error),
+        }
+        self.release(desk);
+    }
+
+    /// Lets go of the partition: nobody writes to it from here on.
+    pub(super) fn release(mut self, desk: &mut Desk) -> Log {
+        self.resign(desk);
+        let leader_epoch = self.partition.leadership().leader_epoch;
+        self.partition.set_leadership(Leadership {
+            role: Role::Follower,
+            leader: NodeId::NONE,
+            leader_epoch,
+            epoch_start: None,
+        });
+        self.partition.waiters.wake_all();
+        self.log
+    }
+
+    /// The log directory is out of service: what is parked is answered so.
+    pub(super) fn take_offline(self, desk: &mut Desk) {
+        if let HostedRole::Leading(leader) = self.role {
+            leader.resign(&mut desk.effects);
+        }
+        for effect in desk.effects.drain(..) {
+            if let Effect::Answer { token, .. } = effect {
+                desk.owed.take(token).send_offline();
+            }
+        }
+        let leadership = Leadership { role: Role::Offline, epoch_start: None, ..self.partition.leadership() };
+        self.partition.set_leadership(leadership);
+        self.partition.waiters.wake_all();
+    }
+
+    fn carry_out(&mut self, desk: &mut Desk) {
+        let Desk { effects, owed, proposals, .. } = desk;
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::HighWatermark(at) => self.log.set_high_watermark(at),
+                Effect::Answer { token, result } => {
+                    let low_watermark = match &self.role {
+                        HostedRole::Leading(leader) => leader.low_watermark(),
+                        HostedRole::Following(_) => self.log.log_start(),
+                    };
+                    owed.take(token).send(result, low_watermark);
+                }
+                Effect::AlterPartition(alter) => proposals.push((self.partition.id, alter)),
+            }
+        }
+    }
+
+    /// A full disk refuses appends and goes on; any other failure puts the directory out of service.
+    fn note_failure(&self, error: &LogError) {
+        if self.log.failure().is_some() {
+            self.partition.directory.fail(&format!("write to {}", self.partition.name), error);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! One shard without threads, for tests: messages, flush rounds and time move when the test says so.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+
+use super::clock::Now;
+use super::directory::Directory;
+use super::mailbox::{Mailbox, Message, mailbox};
+use super::messages::{Host, ProduceError, Produced, RoleSpec};
+use super::partitions::{Partition, Partitions};
+use super::reply::Gathered;
+use super::shard::Shard;
+use crate::replica::{Acks, BrokerStanding, Registration, ReplicaConfig};
+use crate::storage::disk::Disk;
+use crate::storage::log::{Log, LogConfig, OpenArgs, Origin, ReadPlan, TailBudget};
+use crate::types::{
+    BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch, PartitionIndex, TimestampMs, TopicIdPartition,
+    TopicPartition, Uuid,
+};
+use crate::wire::batch_builder::BatchBuilder;
+
+pub(super) const ME: NodeId = NodeId(1);
+
+pub(super) struct Rig {
+    pub(super) shard: Shard,
+    mailbox: Mailbox,
+    pub(super) partitions: Partitions,
+    pub(super) directory: Arc<Directory>,
+    disk: Arc<dyn Disk>,
+    pub(super) now: Now,
+}
+
+pub(super) fn id(topic: u128, partition: i32) -> TopicIdPartition {
+    TopicIdPartition { topic_id: Uuid::from_u128(topic), partition: PartitionIndex(partition) }
+}
+
+pub(super) fn records(values: &[&str]) -> Bytes {
+    let mut builder = BatchBuilder::new();
+    for value in values {
+        builder.push(TimestampMs(1000), None, Some(value.as_bytes()), &[]);
+    }
+    builder.build().expect("a batch")
+}
+
+pub(super) fn lead(leader_epoch: i32, isr: &[i32]) -> RoleSpec {
+    RoleSpec::Lead(Registration {
+        leader_epoch: LeaderEpoch(leader_epoch),
+        partition_epoch: PartitionEpoch(leader_epoch),
+        replicas: isr.iter().map(|id| (NodeId(*id), BrokerStanding::Active(BrokerEpoch(1)))).collect(),
+        isr: isr.iter().map(|id| NodeId(*id)).collect(),
+    })
+}
+
+pub(super) fn replica_config(config: &LogConfig) -> ReplicaConfig {
+    ReplicaConfig { min_insync_replicas: 1, durable_acks: config.flush_before_ack, lag_time_max_ms: 30_000 }
+}
+
+impl Rig {
+    pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf) -> Rig {
+        let (sender, mailbox) = mailbox(100);
+        let directory = Directory::new(0, dir, Uuid::from_u128(9), vec![sender.clone()], 0);
+        let now = Now { wall: TimestampMs(1_000_000), monotonic: super::clock::monotonic() };
+        Rig {
+            shard: Shard::new(0, ME),
+            mailbox,
+            partitions: Partitions::new(vec![sender]),
+            directory: Arc::new(directory),
+            disk,
+            now,
+        }
+    }
+
+    /// Creates a log and hands it to the shard.
+    pub(super) fn host(&mut self, id: TopicIdPartition, config: LogConfig, role: RoleSpec) -> Arc<Partition> {
+        let name = TopicPartition::new(format!("topic{}", id.topic_id.as_u128()), id.partition.0);
+        let args = OpenArgs {
+            recovery_point: Offset::ZERO,
+            log_start: Offset::ZERO,
+            clean_shutdown: true,
+            now: self.now.wall,
+            tail_budget: TailBudget::new(1 << 20, 1 << 20),
+        };
+        let dir = self.directory.path().join(name.to_string());
+        let replica = replica_config(&config);
+        let log = Log::create(self.disk.clone(), &dir, Arc::new(config), &args).expect("a log");
+        let partition = Arc::new(Partition::new(id, name, self.directory.clone(), log.views()));
+        self.partitions.update(|table| {
+            table.insert(id, partition.clone());
+        });
+        let host = Host { partition: partition.clone(), log, config: replica, role };
+        self.tell(Message::Host(Box::new(host)));
+        partition
+    }
+
+    pub(super) fn tell(&mut self, message: Message) {
+        self.shard.step(&mut vec![message], self.now);
+    }
+
+    pub(super) fn produce(
+        &mut self,
+        acks: Option<Acks>,
+        appends: Vec<(TopicIdPartition, Bytes)>,
+    ) -> Gathered<Result<Produced, ProduceError>> {
+        let sent = self.partitions.produce(acks, Origin::Client, 30_000, appends);
+        let gathered = sent.now_or_never().expect("there is room in the mailbox");
+        self.pump();
+        gathered
+    }
+
+    /// Lets the shard deal with what is in its mailbox.
+    pub(super) fn pump(&mut self) {
+        let mut batch = Vec::new();
+        self.mailbox.drain(&mut batch);
+        self.shard.step(&mut batch, self.now);
+    }
+
+    /// Runs flush rounds until nothing waits. Returns how many there were.
+    pub(super) fn flush(&mut self) -> usize {
+        let mut rounds = 0;
+        while let Some(round) = self.directory.flush.take(1) {
+            round.run(&self.directory);
+            self.pump();
+            rounds += 1;
+        }
+        rounds
+    }
+
+    pub(super) fn pass(&mut self, ms: i64) {
+        self.now.wall.0 += ms;
+        self.now.monotonic.0 += ms;
+        self.tell(Message::Tick);
+    }
+}
+
+/// The bytes that a consumer may read.
+pub(super) fn readable(partition: &Partition) -> usize {
+    let view = partition.view();
+    match view.read(view.log_start, usize::MAX >> 1, view.high_watermark, true).expect("in range") {
+        ReadPlan::Ready(parts) => parts.iter().map(Bytes::len).sum(),
+        ReadPlan::Cold(read) => read.run().expect("readable").len(),
+    }
+}

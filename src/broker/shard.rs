@@ -1,0 +1,195 @@
+//! One writer thread's partitions. `step` takes a batch of messages and the time, and nothing else: the simulator calls it as
+//! the thread does.
+//!
+//! Must not know sockets, protocol messages or other shards. Invariant: each message is dealt with in the order in which it
+//! came; at the end of a step every touched partition has told its readers and its flusher.
+
+use std::collections::{HashMap, HashSet};
+
+use super::clock::Now;
+use super::hosted::{AppendTerms, Desk, Hosted};
+use super::mailbox::Message;
+use super::messages::{DeleteRecords, DeleteRecordsError, Host, Produce, ProduceError};
+use crate::replica::AlterPartition;
+use crate::types::{MonotonicMs, NodeId, TopicIdPartition};
+
+/// How long the newest batches stay in memory when nothing more is appended.
+const TAIL_KEPT_MS: i64 = 30_000;
+
+#[derive(Debug)]
+pub struct Shard {
+    hosted: HashMap<TopicIdPartition, Hosted>,
+    /// Partitions whose directory failed.
+    offline: HashSet<TopicIdPartition>,
+    touched: Vec<TopicIdPartition>,
+    desk: Desk,
+    /// No partition has something to do earlier.
+    next_deadline: Option<MonotonicMs>,
+    /// When to look for batches in memory that are old.
+    next_sweep: Option<MonotonicMs>,
+    is_closed: bool,
+}
+
+impl Shard {
+    /// The shard with this index on the node `me`.
+    pub fn new(index: usize, me: NodeId) -> Shard {
+        Shard {
+            hosted: HashMap::new(),
+            offline: HashSet::new(),
+            touched: Vec::new(),
+            desk: Desk::new(me, index),
+            next_deadline: None,
+            next_sweep: None,
+            is_closed: false,
+        }
+    }
+
+    /// After [`Message::Close`] no message counts any more.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// When a [`Message::Tick`] is due, if nothing comes before.
+    pub fn next_deadline(&self) -> Option<MonotonicMs> {
+        self.next_deadline.into_iter().chain(self.next_sweep).min()
+    }
+
+    /// Takes the in-sync sets to propose to the controller since the last time.
+    pub fn take_proposals(&mut self) -> Vec<(TopicIdPartition, AlterPartition)> {
+        std::mem::take(&mut self.desk.proposals)
+    }
+
+    /// Deals with all messages, then settles the partitions that they touched.
+    pub fn step(&mut self, batch: &mut Vec<Message>, now: Now) {
+        self.desk.now = now;
+        for message in batch.drain(..) {
+            self.deal_with(message);
+        }
+        while let Some(id) = self.touched.pop() {
+            let Some(hosted) = self.hosted.get_mut(&id) else { continue };
+            hosted.settle(&self.desk);
+            let deadline = hosted.next_deadline();
+            self.next_deadline = self.next_deadline.into_iter().chain(deadline).min();
+        }
+    }
+
+    fn deal_with(&mut self, message: Message) {
+        match message {
+            Message::Produce(produce) => self.produce(produce),
+            Message::Flushed(reports) => {
+                for report in reports {
+                    self.with(report.partition, |hosted, desk| hosted.flushed(report.flushed, desk));
+                }
+            }
+            Message::FollowerFetched(fetched) => {
+                for (id, fetch) in fetched.fetches {
+                    self.with(id, |hosted, desk| hosted.follower_fetched(&fetch, desk));
+                }
+            }
+            Message::DeleteRecords(request) => self.delete_records(request),
+            Message::Host(host) => self.host(*host),
+            Message::Assume(id, role) => self.with(id, |hosted, desk| hosted.assume(role, desk)),
+            Message::Configure(id, log, config) => {
+                self.with(id, |hosted, desk| hosted.configure(log, config, desk));
+            }
+            Message::Release(id, reply) => {
+                self.offline.remove(&id);
+                let log = self.hosted.remove(&id).map(|hosted| hosted.release(&mut self.desk));
+                let _ = reply.send(log);
+            }
+            Message::DirectoryFailed(index) => self.directory_failed(index),
+            Message::Tick => self.tick(),
+            Message::Close(reply) => {
+                for (_, hosted) in self.hosted.drain() {
+                    hosted.close(&mut self.desk);
+                }
+                self.is_closed = true;
+                let _ = reply.send(());
+            }
+        }
+    }
+
+    fn produce(&mut self, produce: Produce) {
+        let terms = AppendTerms { acks: produce.acks, origin: produce.origin, deadline: produce.deadline };
+        for append in produce.appends {
+            let id = append.partition;
+            if !self.hosted.contains_key(&id) {
+                append.reply.answer(Err(self.absent(&id, ProduceError::Offline, ProduceError::NotHosted)));
+                continue;
+            }
+            self.with(id, |hosted, desk| hosted.append(append, terms, desk));
+            let sweep = self.desk.now.monotonic.plus(TAIL_KEPT_MS);
+            self.next_sweep.get_or_insert(sweep);
+        }
+    }
+
+    fn delete_records(&mut self, request: DeleteRecords) {
+        let id = request.partition;
+        if self.hosted.contains_key(&id) {
+            self.with(id, |hosted, desk| hosted.delete_records(request, desk));
+        } else {
+            let error = self.absent(&id, DeleteRecordsError::Offline, DeleteRecordsError::NotHosted);
+            request.reply.answer(Err(error));
+        }
+    }
+
+    fn absent<E>(&self, id: &TopicIdPartition, offline: E, not_hosted: E) -> E {
+        if self.offline.contains(id) { offline } else { not_hosted }
+    }
+
+    fn host(&mut self, host: Host) {
+        let id = host.partition.id;
+        if !host.partition.directory.is_online() {
+            // It failed while the log was on its way here.
+            self.hosted.insert(id, Hosted::new(host, &mut self.desk));
+            return self.take_offline(id);
+        }
+        let hosted = Hosted::new(host, &mut self.desk);
+        assert!(self.hosted.insert(id, hosted).is_none(), "a partition is hosted once");
+        self.with(id, |_, _| ());
+    }
+
+    fn directory_failed(&mut self, index: usize) {
+        let lost = self.hosted.values().filter(|hosted| hosted.partition.directory.index() == index);
+        let lost: Vec<TopicIdPartition> = lost.map(|hosted| hosted.partition.id).collect();
+        for id in lost {
+            self.take_offline(id);
+        }
+    }
+
+    fn take_offline(&mut self, id: TopicIdPartition) {
+        if let Some(hosted) = self.hosted.remove(&id) {
+            hosted.take_offline(&mut self.desk);
+            self.offline.insert(id);
+        }
+    }
+
+    fn tick(&mut self) {
+        let now = self.desk.now;
+        if self.next_deadline.is_some_and(|at| at <= now.monotonic) {
+            // Deadlines that were met meanwhile are forgotten here: settling looks at all of them anew.
+            self.next_deadline = None;
+            for (id, hosted) in &mut self.hosted {
+                hosted.tick(&mut self.desk);
+                if !std::mem::replace(&mut hosted.is_touched, true) {
+                    self.touched.push(*id);
+                }
+            }
+        }
+        if self.next_sweep.is_some_and(|at| at <= now.monotonic) {
+            let keeps = self.hosted.values_mut().fold(false, |keeps, hosted| {
+                hosted.expire_tail(now, TAIL_KEPT_MS) || keeps
+            });
+            self.next_sweep = keeps.then(|| now.monotonic.plus(TAIL_KEPT_MS));
+        }
+    }
+
+    /// Does something to a partition that is hosted, and has it settled at the end of the step.
+    fn with(&mut self, id: TopicIdPartition, act: impl FnOnce(&mut Hosted, &mut Desk)) {
+        let Some(hosted) = self.hosted.get_mut(&id) else { return };
+        act(hosted, &mut self.desk);
+        if !std::mem::replace(&mut hosted.is_touched, true) {
+            self.touched.push(id);
+        }
+    }
+}

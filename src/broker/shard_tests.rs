@@ -1,0 +1,209 @@
+//! Tests of the shard with its log, core, flusher and waiters together, driven by hand.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+
+use super::mailbox::Message;
+use super::messages::{ProduceError, Produced, RoleSpec};
+use super::partitions::Role;
+use super::reply::Gathered;
+use super::rig::{ME, Rig, id, lead, readable, records};
+use super::waiters::{Bound, FetchWaiter};
+use crate::replica::{AckError, Acks};
+use crate::storage::disk::RealDisk;
+use crate::storage::log::LogConfig;
+use crate::types::{LeaderEpoch, NodeId, Offset, PartitionEpoch};
+
+type Answers = Option<Vec<Result<Produced, ProduceError>>>;
+
+fn rig() -> (tempfile::TempDir, Rig) {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = Rig::new(Arc::new(RealDisk), dir.path().to_owned());
+    (dir, rig)
+}
+
+fn now(gathered: Gathered<Result<Produced, ProduceError>>) -> Answers {
+    gathered.all().now_or_never()
+}
+
+fn base_offsets(answers: Answers) -> Vec<i64> {
+    answers.expect("answered").into_iter().map(|answer| answer.expect("appended").base_offset.0).collect()
+}
+
+#[test]
+fn an_answer_leaves_after_the_flush_and_readers_see_it_then() {
+    let (_dir, mut rig) = rig();
+    let partition = rig.host(id(1, 0), LogConfig::default(), lead(1, &[1]));
+    assert_eq!(partition.leadership().role, Role::Leader);
+    let mut consumer = FetchWaiter::new(1);
+    consumer.register(&partition.waiters, Bound::HighWatermark);
+    let mut follower = FetchWaiter::new(1);
+    follower.register(&partition.waiters, Bound::LogEnd);
+
+    let all = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["a", "b"]))]);
+    let one = rig.produce(Some(Acks::Leader), vec![(id(1, 0), records(&["c"]))]);
+    let none = rig.produce(None, vec![(id(1, 0), records(&["d"]))]);
+    assert_eq!(base_offsets(now(none)), [3]);
+    assert_eq!((partition.view().log_end, partition.view().high_watermark), (Offset(4), Offset(0)));
+    assert_eq!(readable(&partition), 0);
+    assert!(consumer.enough().now_or_never().is_none());
+    assert!(follower.enough().now_or_never().is_some());
+
+    // The three appends wait as one sync.
+    assert_eq!(rig.flush(), 1);
+    assert_eq!(base_offsets(now(all)), [0]);
+    assert_eq!(base_offsets(now(one)), [2]);
+    assert_eq!(partition.view().high_watermark, Offset(4));
+    assert!(readable(&partition) > 0);
+    assert!(consumer.enough().now_or_never().is_some());
+    assert_eq!(rig.flush(), 0);
+}
+
+#[test]
+fn without_durable_acknowledgement_nothing_waits_for_the_disk() {
+    let (_dir, mut rig) = rig();
+    let config = LogConfig { flush_before_ack: false, flush_messages: 3, flush_ms: 500, ..LogConfig::default() };
+    let partition = rig.host(id(1, 0), config, lead(1, &[1]));
+    let all = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["a", "b"]))]);
+    assert_eq!(base_offsets(now(all)), [0]);
+    assert_eq!(partition.view().high_watermark, Offset(2));
+    assert_eq!(rig.flush(), 0);
+    // flush.messages
+    let _ = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["c"]))]);
+    assert_eq!(rig.flush(), 1);
+    assert_eq!(partition.view().flushed, Offset(3));
+    // flush.ms
+    let _ = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["d"]))]);
+    rig.pass(499);
+    assert_eq!(rig.flush(), 0);
+    assert!(rig.shard.next_deadline().unwrap() <= rig.now.monotonic.plus(1));
+    rig.pass(1);
+    assert_eq!(rig.flush(), 1);
+    assert_eq!(partition.view().flushed, Offset(4));
+}
+
+#[test]
+fn one_request_for_several_partitions_is_one_answer() {
+    let (_dir, mut rig) = rig();
+    rig.host(id(1, 0), LogConfig::default(), lead(1, &[1]));
+    rig.host(id(1, 1), LogConfig::default(), lead(1, &[1]));
+    let follow = RoleSpec::Follow {
+        leader: NodeId(2),
+        leader_epoch: LeaderEpoch(1),
+        partition_epoch: PartitionEpoch(1),
+    };
+    rig.host(id(1, 2), LogConfig::default(), follow);
+    let appends = (0..4).map(|partition| (id(1, partition), records(&["x"]))).collect();
+    let gathered = rig.produce(Some(Acks::All), appends);
+    rig.flush();
+    let answers = now(gathered).expect("answered");
+    assert!(answers[0].is_ok() && answers[1].is_ok());
+    assert!(matches!(answers[2], Err(ProduceError::NotLeader)));
+    assert!(matches!(answers[3], Err(ProduceError::NotHosted)));
+}
+
+#[test]
+fn waiting_answers_end_with_the_term_the_time_and_the_broker() {
+    let (_dir, mut rig) = rig();
+    let partition = rig.host(id(1, 0), LogConfig::default(), lead(1, &[1, 2]));
+    let too_late = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["a"]))]);
+    rig.flush();
+    rig.pass(31_000);
+    let answers = now(too_late).expect("answered");
+    assert!(matches!(answers[0], Err(ProduceError::Ack(AckError::TimedOut))));
+
+    let deposed = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["b"]))]);
+    let (leader, leader_epoch) = (NodeId(2), LeaderEpoch(2));
+    let follow = RoleSpec::Follow { leader, leader_epoch, partition_epoch: PartitionEpoch(2) };
+    rig.tell(Message::Assume(id(1, 0), follow));
+    assert!(matches!(now(deposed).expect("answered")[0], Err(ProduceError::Ack(AckError::NotLeader))));
+    let leadership = partition.leadership();
+    assert_eq!((leadership.role, leadership.leader, leadership.leader_epoch), (Role::Follower, leader, leader_epoch));
+
+    rig.tell(Message::Assume(id(1, 0), lead(3, &[1, 2])));
+    assert_eq!(partition.leadership().epoch_start, Some(Offset(2)));
+    let last = rig.produce(Some(Acks::Leader), vec![(id(1, 0), records(&["c"]))]);
+    let never = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["d"]))]);
+    let (done, mut closed) = tokio::sync::oneshot::channel();
+    rig.tell(Message::Close(done));
+    closed.try_recv().unwrap();
+    // Closing flushes, which is all that acks=1 asks for.
+    assert_eq!(base_offsets(now(last)), [2]);
+    assert!(matches!(now(never).expect("answered")[0], Err(ProduceError::Ack(AckError::NotLeader))));
+    assert!(rig.shard.is_closed());
+    let refused = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["e"]))]);
+    assert!(matches!(now(refused).expect("answered")[0], Err(ProduceError::NotHosted)));
+}
+
+#[test]
+fn a_failed_directory_takes_its_partitions_offline() {
+    let (_dir, mut rig) = rig();
+    let partition = rig.host(id(1, 0), LogConfig::default(), lead(1, &[1]));
+    let mut consumer = FetchWaiter::new(1);
+    consumer.register(&partition.waiters, Bound::HighWatermark);
+    let waiting = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["a"]))]);
+    rig.directory.fail("sync a file", &"input/output error");
+    rig.directory.fail("sync a file", &"again");
+    // The sync that was under way reports nothing.
+    rig.flush();
+    rig.pump();
+    assert!(matches!(now(waiting).expect("answered")[0], Err(ProduceError::Offline)));
+    assert_eq!(partition.leadership().role, Role::Offline);
+    assert_eq!(partition.view().high_watermark, Offset(0));
+    assert!(consumer.enough().now_or_never().is_some());
+    let refused = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["b"]))]);
+    assert!(matches!(now(refused).expect("answered")[0], Err(ProduceError::Offline)));
+    // A partition that arrives late fares the same.
+    let late = rig.host(id(2, 0), LogConfig::default(), lead(1, &[1]));
+    assert_eq!(late.leadership().role, Role::Offline);
+}
+
+#[test]
+fn records_are_deleted_below_the_high_watermark() {
+    let (_dir, mut rig) = rig();
+    let partition = rig.host(id(1, 0), LogConfig::default(), lead(1, &[ME.0]));
+    let compacted = LogConfig { compact: true, delete: false, ..LogConfig::default() };
+    rig.host(id(1, 1), compacted, lead(1, &[1]));
+    let _ = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["a", "b", "c"]))]);
+    rig.flush();
+    let deletes = vec![
+        (id(1, 0), Some(Offset(2))),
+        (id(1, 0), Some(Offset(4))),
+        (id(1, 0), None),
+        (id(1, 1), None),
+        (id(1, 7), None),
+    ];
+    let gathered = rig.partitions.delete_records(1000, deletes).now_or_never().unwrap();
+    rig.pump();
+    let answers = gathered.all().now_or_never().expect("answered");
+    let texts: Vec<String> = answers
+        .into_iter()
+        .map(|answer| answer.map_or_else(|error| error.to_string(), |low| format!("low watermark {low}")))
+        .collect();
+    expect_test::expect![[r#"
+        [
+            "low watermark 2",
+            "4 is outside of the log, whose high watermark is 3",
+            "low watermark 3",
+            "cleanup.policy of the topic is compact alone",
+            "this broker does not host the partition",
+        ]
+    "#]]
+    .assert_debug_eq(&texts);
+    assert_eq!(partition.view().log_start, Offset(3));
+}
+
+#[test]
+fn a_released_partition_gives_its_log_back() {
+    let (_dir, mut rig) = rig();
+    let partition = rig.host(id(1, 0), LogConfig::default(), lead(1, &[1]));
+    let waiting = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["a"]))]);
+    let (done, mut log) = tokio::sync::oneshot::channel();
+    rig.tell(Message::Release(id(1, 0), done));
+    assert_eq!(log.try_recv().unwrap().unwrap().log_end(), Offset(1));
+    assert!(matches!(now(waiting).expect("answered")[0], Err(ProduceError::Ack(AckError::NotLeader))));
+    assert_eq!(partition.leadership().role, Role::Follower);
+    // The sync that was under way finds nobody.
+    rig.flush();
+}

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use super::clock::Now;
 use super::flusher;
 use super::ledger::Ledger;
-use super::messages::{
-    Append, DeleteRecords, DeleteRecordsError, Host, ProduceError, Produced, RoleSpec,
-};
+use super::messages::{Append, DeleteRecords, DeleteRecordsError, Host, ProduceError, Produced, RoleSpec};
 use super::owed::{Answer, Owed};
 use super::partitions::{Leadership, Partition, Role};
 use crate::replica::{
@@ -64,7 +62,7 @@ pub(super) struct Hosted {
 #[derive(Debug)]
 enum HostedRole {
     Leading(Box<Leader>),
-    Following(LeaderEpoch),
+    Following,
 }
 
 impl Hosted {
@@ -74,7 +72,7 @@ impl Hosted {
         let mut hosted = Hosted {
             partition,
             config,
-            role: HostedRole::Following(LeaderEpoch::UNKNOWN),
+            role: HostedRole::Following,
             ledger: Ledger::new(&view),
             dirty_since: None,
             segments_flushed: view.segment_count(),
@@ -104,7 +102,7 @@ impl Hosted {
                 }
                 leader.registration(registration, now, &mut desk.effects);
             }
-            HostedRole::Following(_) => {
+            HostedRole::Following => {
                 self.log.assign_epoch_start(registration.leader_epoch);
                 let log = LogPosition {
                     log_start: self.log.log_start(),
@@ -129,13 +127,18 @@ impl Hosted {
 
     fn follow(&mut self, leader: NodeId, leader_epoch: LeaderEpoch, desk: &mut Desk) {
         self.resign(desk);
-        self.role = HostedRole::Following(leader_epoch);
-        self.partition.set_leadership(Leadership { role: Role::Follower, leader, leader_epoch, epoch_start: None });
+        self.role = HostedRole::Following;
+        self.partition.set_leadership(Leadership {
+            role: Role::Follower,
+            leader,
+            leader_epoch,
+            epoch_start: None,
+        });
         self.partition.waiters.wake_all();
     }
 
     fn resign(&mut self, desk: &mut Desk) {
-        let following = HostedRole::Following(LeaderEpoch::UNKNOWN);
+        let following = HostedRole::Following;
         if let HostedRole::Leading(leader) = std::mem::replace(&mut self.role, following) {
             leader.resign(&mut desk.effects);
             self.carry_out(desk);
@@ -194,7 +197,11 @@ impl Hosted {
     pub(super) fn follower_fetched(&mut self, fetch: &FollowerFetch, desk: &mut Desk) {
         if let HostedRole::Leading(leader) = &mut self.role {
             if let Err(rejected) = leader.follower_fetched(fetch, desk.now.monotonic, &mut desk.effects) {
-                tracing::debug!("{}: fetch of broker {} ignored: {rejected}", self.partition.name, fetch.follower);
+                tracing::debug!(
+                    "{}: fetch of broker {} ignored: {rejected}",
+                    self.partition.name,
+                    fetch.follower
+                );
             }
             self.carry_out(desk);
         }
@@ -256,7 +263,7 @@ impl Hosted {
     pub(super) fn next_deadline(&self) -> Option<MonotonicMs> {
         let core = match &self.role {
             HostedRole::Leading(leader) => leader.next_deadline(),
-            HostedRole::Following(_) => None,
+            HostedRole::Following => None,
         };
         let flush_ms = Some(self.log.config().flush_ms).filter(|ms| *ms < i64::MAX);
         let flush = self.dirty_since.zip(flush_ms).map(|(since, ms)| since.plus(ms));
@@ -340,7 +347,7 @@ impl Hosted {
                 Effect::Answer { token, result } => {
                     let low_watermark = match &self.role {
                         HostedRole::Leading(leader) => leader.low_watermark(),
-                        HostedRole::Following(_) => self.log.log_start(),
+                        HostedRole::Following => self.log.log_start(),
                     };
                     owed.take(token).send(result, low_watermark);
                 }

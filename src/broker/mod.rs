@@ -10,6 +10,7 @@ pub mod flusher;
 pub mod mailbox;
 pub mod partitions;
 pub mod shard;
+pub mod checkpoints;
 
 mod hosted;
 mod ledger;

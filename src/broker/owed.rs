@@ -55,7 +55,9 @@ impl Answer {
     /// Ends the wait: acknowledged, or not.
     pub(super) fn send(self, result: Result<(), AckError>, low_watermark: Offset) {
         match self {
-            Answer::Produce(reply, produced) => reply.answer(result.map(|()| produced).map_err(ProduceError::Ack)),
+            Answer::Produce(reply, produced) => {
+                reply.answer(result.map(|()| produced).map_err(ProduceError::Ack));
+            }
             Answer::DeleteRecords(reply) => {
                 reply.answer(result.map(|()| low_watermark).map_err(DeleteRecordsError::Ack));
             }

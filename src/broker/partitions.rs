@@ -8,11 +8,14 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
 use super::clock;
 use super::directory::Directory;
 use super::mailbox::{Message, ShardSender};
-use super::messages::{Append, DeleteRecords, DeleteRecordsError, FollowerFetched, Produce, ProduceError, Produced};
+use super::messages::{
+    Append, DeleteRecords, DeleteRecordsError, FollowerFetched, Produce, ProduceError, Produced,
+};
 use super::reply::{Gathered, gather};
 use super::waiters::Waiters;
 use crate::replica::{Acks, FollowerFetch};
@@ -52,7 +55,12 @@ pub struct Partition {
 }
 
 impl Partition {
-    pub fn new(id: TopicIdPartition, name: TopicPartition, directory: Arc<Directory>, views: LogViews) -> Partition {
+    pub fn new(
+        id: TopicIdPartition,
+        name: TopicPartition,
+        directory: Arc<Directory>,
+        views: LogViews,
+    ) -> Partition {
         let leadership = Leadership {
             role: Role::Follower,
             leader: NodeId::NONE,
@@ -77,7 +85,8 @@ impl Partition {
     }
 }
 
-type Table = imbl::HashMap<TopicIdPartition, Arc<Partition>>;
+/// Partitions by id; a clone shares everything.
+pub type Table = imbl::HashMap<TopicIdPartition, Arc<Partition>>;
 
 /// The handle to everything that is hosted here. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -101,7 +110,7 @@ impl Partitions {
     }
 
     /// Everything that is hosted, as of now.
-    pub fn all(&self) -> imbl::HashMap<TopicIdPartition, Arc<Partition>> {
+    pub fn all(&self) -> Table {
         Table::clone(&self.inner.table.load())
     }
 
@@ -116,9 +125,10 @@ impl Partitions {
     ) -> Gathered<Result<Produced, ProduceError>> {
         let (replies, gathered) = gather(appends.len(), || Err(ProduceError::ShuttingDown));
         let deadline = clock::monotonic().plus(timeout_ms);
-        let appends = appends.into_iter().zip(replies).map(|((partition, records), reply)| {
-            (partition, Append { partition, records, reply })
-        });
+        let appends = appends
+            .into_iter()
+            .zip(replies)
+            .map(|((partition, records), reply)| (partition, Append { partition, records, reply }));
         for (shard, appends) in self.by_shard(appends) {
             shard.send(Message::Produce(Produce { acks, origin, deadline, appends })).await;
         }
@@ -153,12 +163,18 @@ impl Partitions {
         &self.inner.shards[self.shard_index(partition)]
     }
 
-    pub(super) fn shards(&self) -> &[ShardSender] {
-        &self.inner.shards
+    /// Has every shard flush and close its logs; nothing is appended afterwards. Requests that still wait are answered.
+    pub async fn close(&self) {
+        let closing = self.inner.shards.iter().map(|shard| async {
+            let (done, closed) = oneshot::channel();
+            shard.send(Message::Close(done)).await;
+            let _ = closed.await;
+        });
+        futures_util::future::join_all(closing).await;
     }
 
     /// Replaces the table by what `change` makes of it. Only the reconciler calls this, so changes do not race.
-    pub(super) fn update(&self, change: impl FnOnce(&mut Table)) {
+    pub fn update(&self, change: impl FnOnce(&mut Table)) {
         let mut table = self.all();
         change(&mut table);
         self.inner.table.store(Arc::new(table));
@@ -175,7 +191,8 @@ impl Partitions {
         &self,
         parts: impl Iterator<Item = (TopicIdPartition, T)>,
     ) -> impl Iterator<Item = (&ShardSender, Vec<T>)> {
-        let mut sorted: Vec<Vec<T>> = std::iter::repeat_with(Vec::new).take(self.inner.shards.len()).collect();
+        let mut sorted: Vec<Vec<T>> =
+            std::iter::repeat_with(Vec::new).take(self.inner.shards.len()).collect();
         for (partition, part) in parts {
             sorted[self.shard_index(&partition)].push(part);
         }

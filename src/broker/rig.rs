@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 
+use super::checkpoints::Checkpoints;
 use super::clock::Now;
 use super::directory::Directory;
 use super::mailbox::{Mailbox, Message, mailbox};
@@ -58,6 +59,29 @@ pub(super) fn replica_config(config: &LogConfig) -> ReplicaConfig {
     ReplicaConfig { min_insync_replicas: 1, durable_acks: config.flush_before_ack, lag_time_max_ms: 30_000 }
 }
 
+/// A new log and what goes with it.
+pub(super) fn new_host(
+    disk: &Arc<dyn Disk>,
+    directory: &Arc<Directory>,
+    id: TopicIdPartition,
+    config: LogConfig,
+    role: RoleSpec,
+) -> Host {
+    let name = TopicPartition::new(format!("topic{}", id.topic_id.as_u128()), id.partition.0);
+    let args = OpenArgs {
+        recovery_point: Offset::ZERO,
+        log_start: Offset::ZERO,
+        clean_shutdown: true,
+        now: TimestampMs(1_000_000),
+        tail_budget: TailBudget::new(1 << 20, 1 << 20),
+    };
+    let dir = directory.path().join(name.to_string());
+    let replica = replica_config(&config);
+    let log = Log::create(disk.clone(), &dir, Arc::new(config), &args).expect("a log");
+    let partition = Arc::new(Partition::new(id, name, directory.clone(), log.views()));
+    Host { partition, log, config: replica, role }
+}
+
 impl Rig {
     pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf) -> Rig {
         let (sender, mailbox) = mailbox(100);
@@ -75,22 +99,11 @@ impl Rig {
 
     /// Creates a log and hands it to the shard.
     pub(super) fn host(&mut self, id: TopicIdPartition, config: LogConfig, role: RoleSpec) -> Arc<Partition> {
-        let name = TopicPartition::new(format!("topic{}", id.topic_id.as_u128()), id.partition.0);
-        let args = OpenArgs {
-            recovery_point: Offset::ZERO,
-            log_start: Offset::ZERO,
-            clean_shutdown: true,
-            now: self.now.wall,
-            tail_budget: TailBudget::new(1 << 20, 1 << 20),
-        };
-        let dir = self.directory.path().join(name.to_string());
-        let replica = replica_config(&config);
-        let log = Log::create(self.disk.clone(), &dir, Arc::new(config), &args).expect("a log");
-        let partition = Arc::new(Partition::new(id, name, self.directory.clone(), log.views()));
+        let host = new_host(&self.disk, &self.directory, id, config, role);
+        let partition = host.partition.clone();
         self.partitions.update(|table| {
             table.insert(id, partition.clone());
         });
-        let host = Host { partition: partition.clone(), log, config: replica, role };
         self.tell(Message::Host(Box::new(host)));
         partition
     }
@@ -126,6 +139,10 @@ impl Rig {
             rounds += 1;
         }
         rounds
+    }
+
+    pub(super) fn checkpoints(&self) -> Checkpoints {
+        Checkpoints::new(self.disk.clone(), self.partitions.clone(), vec![self.directory.clone()])
     }
 
     pub(super) fn pass(&mut self, ms: i64) {

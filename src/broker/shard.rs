@@ -177,9 +177,10 @@ impl Shard {
             }
         }
         if self.next_sweep.is_some_and(|at| at <= now.monotonic) {
-            let keeps = self.hosted.values_mut().fold(false, |keeps, hosted| {
-                hosted.expire_tail(now, TAIL_KEPT_MS) || keeps
-            });
+            let mut keeps = false;
+            for hosted in self.hosted.values_mut() {
+                keeps |= hosted.expire_tail(now, TAIL_KEPT_MS);
+            }
             self.next_sweep = keeps.then(|| now.monotonic.plus(TAIL_KEPT_MS));
         }
     }

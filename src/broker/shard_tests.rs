@@ -63,7 +63,8 @@ fn an_answer_leaves_after_the_flush_and_readers_see_it_then() {
 #[test]
 fn without_durable_acknowledgement_nothing_waits_for_the_disk() {
     let (_dir, mut rig) = rig();
-    let config = LogConfig { flush_before_ack: false, flush_messages: 3, flush_ms: 500, ..LogConfig::default() };
+    let config =
+        LogConfig { flush_before_ack: false, flush_messages: 3, flush_ms: 500, ..LogConfig::default() };
     let partition = rig.host(id(1, 0), config, lead(1, &[1]));
     let all = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["a", "b"]))]);
     assert_eq!(base_offsets(now(all)), [0]);
@@ -119,7 +120,10 @@ fn waiting_answers_end_with_the_term_the_time_and_the_broker() {
     rig.tell(Message::Assume(id(1, 0), follow));
     assert!(matches!(now(deposed).expect("answered")[0], Err(ProduceError::Ack(AckError::NotLeader))));
     let leadership = partition.leadership();
-    assert_eq!((leadership.role, leadership.leader, leadership.leader_epoch), (Role::Follower, leader, leader_epoch));
+    assert_eq!(
+        (leadership.role, leadership.leader, leadership.leader_epoch),
+        (Role::Follower, leader, leader_epoch)
+    );
 
     rig.tell(Message::Assume(id(1, 0), lead(3, &[1, 2])));
     assert_eq!(partition.leadership().epoch_start, Some(Offset(2)));
@@ -206,4 +210,98 @@ fn a_released_partition_gives_its_log_back() {
     assert_eq!(partition.leadership().role, Role::Follower);
     // The sync that was under way finds nobody.
     rig.flush();
+}
+
+#[test]
+fn checkpoints_say_what_the_views_say() {
+    use crate::storage::checkpoint::{OffsetCheckpoint, read_offsets};
+    use std::collections::BTreeMap;
+
+    let (dir, mut rig) = rig();
+    rig.host(id(1, 0), LogConfig::default(), lead(1, &[1]));
+    rig.host(id(2, 0), LogConfig::default(), lead(1, &[1]));
+    let _ = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["a", "b"]))]);
+    rig.flush();
+    let _ = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["c"]))]);
+    let deleting = rig.partitions.delete_records(1000, vec![(id(1, 0), Some(Offset(1)))]).now_or_never();
+    rig.pump();
+    assert!(deleting.unwrap().all().now_or_never().is_some());
+    let checkpoints = rig.checkpoints();
+    checkpoints.write_all();
+    let read = || {
+        let mut all = BTreeMap::new();
+        for which in OffsetCheckpoint::ALL {
+            let offsets = read_offsets(&RealDisk, dir.path(), which).unwrap();
+            all.extend(offsets.into_iter().map(|(of, at)| (format!("{} {of}", which.file_name()), at.0)));
+        }
+        all
+    };
+    expect_test::expect![[r#"
+        {
+            "log-start-offset-checkpoint topic1-0": 1,
+            "recovery-point-offset-checkpoint topic1-0": 2,
+            "recovery-point-offset-checkpoint topic2-0": 0,
+            "replication-offset-checkpoint topic1-0": 2,
+            "replication-offset-checkpoint topic2-0": 0,
+        }
+    "#]]
+    .assert_debug_eq(&read());
+    // Nothing has changed, so nothing is written.
+    std::fs::remove_file(dir.path().join(OffsetCheckpoint::Replication.file_name())).unwrap();
+    checkpoints.write_all();
+    assert!(!dir.path().join(OffsetCheckpoint::Replication.file_name()).exists());
+    rig.flush();
+    checkpoints.write_all();
+    assert_eq!(read()["replication-offset-checkpoint topic1-0"], 3);
+}
+
+#[test]
+fn threads_acknowledge_what_many_producers_send() {
+    use super::directory::Directory;
+    use super::flusher::DEFAULT_THREADS;
+    use super::mailbox::{mailbox, spawn};
+    use super::partitions::Partitions;
+    use super::rig::new_host;
+    use super::shard::Shard;
+    use crate::storage::disk::Disk;
+    use crate::storage::log::Origin;
+    use crate::types::Uuid;
+
+    let dir = tempfile::tempdir().unwrap();
+    let (senders, mailboxes): (Vec<_>, Vec<_>) = (0..2).map(|_| mailbox(8)).unzip();
+    let directory =
+        Directory::new(0, dir.path().to_owned(), Uuid::from_u128(9), senders.clone(), DEFAULT_THREADS);
+    let (disk, directory): (Arc<dyn Disk>, _) = (Arc::new(RealDisk), Arc::new(directory));
+    let partitions = Partitions::new(senders);
+    for (index, mailbox) in mailboxes.into_iter().enumerate() {
+        spawn(index, Shard::new(index, ME), mailbox).unwrap();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for partition in 0..6 {
+            let host = new_host(&disk, &directory, id(1, partition), LogConfig::default(), lead(1, &[1]));
+            partitions.update(|table| {
+                table.insert(host.partition.id, host.partition.clone());
+            });
+            partitions.shard_of(&host.partition.id).send(Message::Host(Box::new(host))).await;
+        }
+        let producers = (0..20).map(|producer| {
+            let partitions = partitions.clone();
+            async move {
+                let mut last = -1;
+                for _ in 0..10 {
+                    let appends = vec![(id(1, producer % 6), records(&["x"]))];
+                    let answers = partitions.produce(Some(Acks::All), Origin::Client, 30_000, appends).await;
+                    let produced = answers.all().await.pop().unwrap().unwrap();
+                    assert!(produced.base_offset.0 > last);
+                    last = produced.base_offset.0;
+                }
+            }
+        });
+        futures_util::future::join_all(producers).await;
+        partitions.close().await;
+    });
+    let ends: i64 = partitions.all().values().map(|partition| partition.view().high_watermark.0).sum();
+    assert_eq!(ends, 200);
+    assert!(partitions.all().values().all(|partition| partition.view().flushed == partition.view().log_end));
 }

@@ -85,9 +85,9 @@ impl FetchWaiter {
 impl Missing {
     fn found(&self, bytes: u64) -> bool {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        let before = self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, |missing| {
-            Some(missing.saturating_sub(bytes))
-        });
+        let before = self
+            .bytes
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |missing| Some(missing.saturating_sub(bytes)));
         let before = before.unwrap_or(0);
         if before > 0 && before <= bytes {
             self.enough.notify_one();

@@ -1,0 +1,172 @@
+//! The offset checkpoints of the log directories: recovery points, high watermarks, log starts.
+//!
+//! Reads published views alone, so no shard is disturbed. Invariant: a checkpoint never says more than the views did: what
+//! lies below a recovery point is on disk.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use super::clock;
+use super::directory::Directory;
+use super::partitions::{Partition, Partitions};
+use crate::storage::checkpoint::{OffsetCheckpoint, write_clean_shutdown, write_offsets};
+use crate::storage::disk::Disk;
+use crate::types::{BrokerEpoch, MonotonicMs, Offset};
+
+/// How often each checkpoint is written, and old files are removed.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckpointIntervals {
+    /// `log.flush.offset.checkpoint.interval.ms`
+    pub recovery_point_ms: i64,
+    /// `replica.high.watermark.checkpoint.interval.ms`
+    pub high_watermark_ms: i64,
+    /// `log.flush.start.offset.checkpoint.interval.ms`
+    pub log_start_ms: i64,
+}
+
+/// Writes checkpoints when asked to.
+#[derive(Debug)]
+pub struct Checkpoints {
+    disk: Arc<dyn Disk>,
+    partitions: Partitions,
+    directories: Vec<Arc<Directory>>,
+    /// A hash of what each file holds, so that an idle broker writes nothing.
+    written: Mutex<HashMap<(usize, &'static str), u64>>,
+}
+
+impl Checkpoints {
+    pub fn new(disk: Arc<dyn Disk>, partitions: Partitions, directories: Vec<Arc<Directory>>) -> Checkpoints {
+        Checkpoints { disk, partitions, directories, written: Mutex::default() }
+    }
+
+    /// Writes one kind of checkpoint in every directory, where it has changed. Blocks on the disk.
+    pub fn write(&self, which: OffsetCheckpoint) {
+        // One writer at a time, so that an older state never replaces a newer one.
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.partitions.all();
+        for directory in self.directories.iter().filter(|directory| directory.is_online()) {
+            let lies_here = |partition: &&Arc<Partition>| partition.directory.index() == directory.index();
+            let mut entries: Vec<(&Arc<Partition>, Offset)> =
+                all.values().filter(lies_here).filter_map(|partition| entry(which, partition)).collect();
+            entries.sort_unstable_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+            let hash = hash(&entries);
+            let known = written.get(&(directory.index(), which.file_name()));
+            if known == Some(&hash) {
+                continue;
+            }
+            let lines = entries.iter().map(|(partition, offset)| (&partition.name, *offset));
+            match write_offsets(&*self.disk, directory.path(), which, lines) {
+                Ok(()) => {
+                    written.insert((directory.index(), which.file_name()), hash);
+                }
+                Err(error) => self.note_failure(directory, which.file_name(), &error),
+            }
+        }
+    }
+
+    /// Writes all checkpoints: before a partition's name can be used again, and at the end.
+    pub fn write_all(&self) {
+        for which in OffsetCheckpoint::ALL {
+            self.write(which);
+        }
+    }
+
+    /// Notes in each directory that it was closed in an orderly way, by this registration of the broker. Every log is closed.
+    pub fn write_clean_shutdown(&self, epoch: BrokerEpoch) {
+        for directory in self.directories.iter().filter(|directory| directory.is_online()) {
+            if let Err(error) = write_clean_shutdown(&*self.disk, directory.path(), epoch) {
+                self.note_failure(directory, "the clean shutdown marker", &error);
+            }
+        }
+    }
+
+    /// An old checkpoint costs time at the next start, so a full disk is no reason to stop.
+    fn note_failure(&self, directory: &Directory, file: &str, error: &io::Error) {
+        if error.kind() == io::ErrorKind::StorageFull {
+            tracing::warn!("Could not write {file} in {}: {error}", directory.path().display());
+        } else {
+            directory.fail(&format!("write {file}"), error);
+        }
+    }
+}
+
+fn entry(which: OffsetCheckpoint, partition: &Arc<Partition>) -> Option<(&Arc<Partition>, Offset)> {
+    let view = partition.view();
+    let offset = match which {
+        OffsetCheckpoint::RecoveryPoint => view.flushed,
+        OffsetCheckpoint::Replication => view.high_watermark,
+        OffsetCheckpoint::LogStart if view.log_start == Offset::ZERO => return None,
+        OffsetCheckpoint::LogStart => view.log_start,
+    };
+    Some((partition, offset))
+}
+
+fn hash(entries: &[(&Arc<Partition>, Offset)]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (partition, offset) in entries {
+        (partition.id, offset).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Keeps the periodic thread going; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Periodic {
+    _stop: mpsc::Sender<()>,
+}
+
+/// Starts the thread that writes checkpoints now and then, and removes the files of deleted segments.
+pub fn spawn(checkpoints: Arc<Checkpoints>, intervals: CheckpointIntervals) -> io::Result<Periodic> {
+    let (stop, stopped) = mpsc::channel();
+    let mut due = Due::new(intervals, clock::monotonic());
+    std::thread::Builder::new().name("checkpoints".to_owned()).spawn(move || {
+        loop {
+            let wait_ms = due.next().0.saturating_sub(clock::monotonic().0);
+            let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0));
+            if !matches!(stopped.recv_timeout(wait), Err(mpsc::RecvTimeoutError::Timeout)) {
+                return;
+            }
+            let now = clock::monotonic();
+            for which in due.take(now) {
+                checkpoints.write(which);
+            }
+            for directory in &checkpoints.directories {
+                directory.remove_doomed(now);
+            }
+        }
+    })?;
+    Ok(Periodic { _stop: stop })
+}
+
+/// When each checkpoint is due.
+#[derive(Debug)]
+struct Due([(OffsetCheckpoint, i64, MonotonicMs); 3]);
+
+impl Due {
+    fn new(intervals: CheckpointIntervals, now: MonotonicMs) -> Due {
+        let of = |which, every_ms: i64| (which, every_ms.max(1), now.plus(every_ms.max(1)));
+        Due([
+            of(OffsetCheckpoint::RecoveryPoint, intervals.recovery_point_ms),
+            of(OffsetCheckpoint::Replication, intervals.high_watermark_ms),
+            of(OffsetCheckpoint::LogStart, intervals.log_start_ms),
+        ])
+    }
+
+    fn next(&self) -> MonotonicMs {
+        self.0.iter().map(|(_, _, at)| *at).min().unwrap_or_default()
+    }
+
+    fn take(&mut self, now: MonotonicMs) -> Vec<OffsetCheckpoint> {
+        let mut due = Vec::new();
+        for (which, every_ms, at) in &mut self.0 {
+            if *at <= now {
+                *at = now.plus(*every_ms);
+                due.push(*which);
+            }
+        }
+        due
+    }
+}

@@ -83,7 +83,7 @@ fn answers_carry_the_header_of_their_version() {
     assert_eq!(new[13], 1, "brokers");
 
     let api_versions = ApiRow::of(API_VERSIONS).unwrap();
-    let error = ApiVersionsResponse::default().with_error_code(0x1234);
+    let error = ApiVersionsResponse { error_code: 0x1234, ..ApiVersionsResponse::default() };
     for version in api_versions.min..=api_versions.max {
         let frame = encode_response(api_versions, version, 9, &error).unwrap().into_bytes();
         assert_eq!(frame[8..10], [0x12, 0x34], "version {version} has no tagged fields in the header");

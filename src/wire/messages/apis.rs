@@ -9,11 +9,9 @@ macro_rules! from_the_crate {
 
 from_the_crate! {
     produce_request::ProduceRequest, produce_response::ProduceResponse,
-    fetch_request::FetchRequest, fetch_response::FetchResponse,
-    list_offsets_request::ListOffsetsRequest, list_offsets_response::ListOffsetsResponse,
+    fetch_request::FetchRequest,
     metadata_request::MetadataRequest, metadata_response::MetadataResponse,
     find_coordinator_request::FindCoordinatorRequest, find_coordinator_response::FindCoordinatorResponse,
-    api_versions_request::ApiVersionsRequest, api_versions_response::ApiVersionsResponse,
     create_topics_request::CreateTopicsRequest, create_topics_response::CreateTopicsResponse,
     delete_topics_request::DeleteTopicsRequest, delete_topics_response::DeleteTopicsResponse,
     delete_records_request::DeleteRecordsRequest, delete_records_response::DeleteRecordsResponse,
@@ -22,7 +20,6 @@ from_the_crate! {
     offset_for_leader_epoch_response::OffsetForLeaderEpochResponse,
     describe_configs_request::DescribeConfigsRequest, describe_configs_response::DescribeConfigsResponse,
     alter_configs_request::AlterConfigsRequest, alter_configs_response::AlterConfigsResponse,
-    describe_log_dirs_request::DescribeLogDirsRequest, describe_log_dirs_response::DescribeLogDirsResponse,
     create_partitions_request::CreatePartitionsRequest, create_partitions_response::CreatePartitionsResponse,
     incremental_alter_configs_request::IncrementalAlterConfigsRequest,
     incremental_alter_configs_response::IncrementalAlterConfigsResponse,
@@ -35,5 +32,14 @@ from_the_crate! {
     describe_topic_partitions_request::DescribeTopicPartitionsRequest,
     describe_topic_partitions_response::DescribeTopicPartitionsResponse,
 }
+
+// Ours, under the crate's module names too.
+pub use super::api_versions::{self as api_versions_request, ApiVersionsRequest};
+pub use super::api_versions::{self as api_versions_response, ApiVersionsResponse};
+pub use super::describe_log_dirs::{self as describe_log_dirs_request, DescribeLogDirsRequest};
+pub use super::describe_log_dirs::{self as describe_log_dirs_response, DescribeLogDirsResponse};
+pub use super::fetch_response::FetchResponse;
+pub use super::list_offsets::{self as list_offsets_request, ListOffsetsRequest};
+pub use super::list_offsets::{self as list_offsets_response, ListOffsetsResponse};
 
 pub use kafka_protocol::messages::{BrokerId, GroupId, ProducerId, TopicName, TransactionalId};

@@ -21,7 +21,7 @@
 //! of a field come in the order nullable, tagged, ignorable, default.
 //!
 //! The first word in the brackets is the kind: `request` and `response` choose the header version, `metadata` and
-//! `record` have no header. The number is the API key, or the record's type.
+//! `record` have no header. The number is the API key, or the record's type. `exchanges!` ties a request to its response.
 //!
 //! Each message becomes a plain struct (public fields, `Default`, `Clone`, `Debug`, `PartialEq`) with the kafka-protocol
 //! crate's `Encodable`, `Decodable`, `Message` and `HeaderVersion`, and with [`codec::Schema`]. To encode a field that is
@@ -29,6 +29,8 @@
 
 mod apis;
 pub mod codec;
+mod record_bytes;
+mod value;
 mod json;
 
 pub use kafka_protocol::protocol::StrBytes;
@@ -195,7 +197,7 @@ macro_rules! field_type {
     (string) => { ::kafka_protocol::protocol::StrBytes };
     (uuid) => { ::uuid::Uuid };
     (bytes) => { ::bytes::Bytes };
-    (records) => { ::bytes::Bytes };
+    (records) => { $crate::wire::messages::RecordBytes };
     ($name:ident) => { $name };
 }
 
@@ -225,7 +227,23 @@ macro_rules! field_spec {
 // Submodules see the macro as it is; others import it: `use crate::wire::messages::messages`.
 pub(crate) use {field_default, field_spec, field_type, message_struct, messages};
 
+/// Ties each of our requests to its response, as the crate does for its own.
+macro_rules! exchanges {
+    ($($request:ident => $response:ident),* $(,)?) => {
+        $(impl ::kafka_protocol::protocol::Request for $request {
+            const KEY: i16 = <$request as $crate::wire::messages::codec::Schema>::KEY;
+            type Response = $response;
+        })*
+    };
+}
+
+pub mod api_versions;
+pub mod describe_log_dirs;
+pub mod fetch_response;
+pub mod list_offsets;
+
 pub use apis::*;
+pub use record_bytes::RecordBytes;
 
 pub mod metadata;
 

@@ -1,8 +1,9 @@
 //! The rules of the schema form on a message made for the purpose, and byte for byte against the kafka-protocol crate.
 
 use super::codec::{Kind, Schema, Versions};
+use super::fetch_response as ours;
 use bytes::{Buf, Bytes, BytesMut};
-use kafka_protocol::messages::{CreateTopicsRequest, FetchResponse};
+use kafka_protocol::messages::{self as theirs, CreateTopicsRequest};
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Message};
 
 messages! {
@@ -104,7 +105,7 @@ fn truncated_and_lying_input_is_an_error() {
 }
 
 mod twins {
-    //! Two of Kafka's messages in our form, to compare with the crate's.
+    //! One of Kafka's messages in our form, to compare with the crate's.
     messages! {
         message CreateTopics (request 19, versions "2-7", flexible "5+") {
             topics: [CreatableTopic] "0+",
@@ -120,42 +121,6 @@ mod twins {
         }
         struct CreatableReplicaAssignment { partition_index: int32 "0+", broker_ids: [int32] "0+" }
         struct CreatableTopicConfig { name: string "0+", value: string "0+" nullable "0+" }
-
-        message Fetch (response 1, versions "4-18", flexible "12+") {
-            throttle_time_ms: int32 "1+" ignorable true,
-            error_code: int16 "7+" ignorable true,
-            session_id: int32 "7+",
-            responses: [FetchableTopicResponse] "0+",
-            node_endpoints: [NodeEndpoint] "16+" tagged "16+" tag 0 ignorable true,
-        }
-        struct FetchableTopicResponse {
-            topic: string "0-12" ignorable true,
-            topic_id: uuid "13+" ignorable true,
-            partitions: [PartitionData] "0+",
-        }
-        struct PartitionData {
-            partition_index: int32 "0+",
-            error_code: int16 "0+",
-            high_watermark: int64 "0+",
-            last_stable_offset: int64 "4+" ignorable true = -1,
-            log_start_offset: int64 "5+" ignorable true = -1,
-            diverging_epoch: EpochEndOffset "12+" tagged "12+" tag 0 ignorable true,
-            current_leader: LeaderIdAndEpoch "12+" tagged "12+" tag 1 ignorable true,
-            snapshot_id: SnapshotId "12+" tagged "12+" tag 2 ignorable true,
-            aborted_transactions: [AbortedTransaction] "4+" nullable "4+",
-            preferred_read_replica: int32 "11+" ignorable false = -1,
-            records: records "0+" nullable "0+" = null,
-        }
-        struct EpochEndOffset { epoch: int32 "12+" = -1, end_offset: int64 "12+" = -1 }
-        struct LeaderIdAndEpoch { leader_id: int32 "12+" = -1, leader_epoch: int32 "12+" = -1 }
-        struct SnapshotId { end_offset: int64 "0+" = -1, epoch: int32 "0+" = -1 }
-        struct AbortedTransaction { producer_id: int64 "4+", first_offset: int64 "4+" }
-        struct NodeEndpoint {
-            node_id: int32 "16+",
-            host: string "16+",
-            port: int32 "16+",
-            rack: string "16+" nullable "16+" = null,
-        }
     }
 }
 
@@ -190,16 +155,16 @@ fn bytes_equal_those_of_the_crate() {
 
 #[test]
 fn tagged_fields_equal_those_of_the_crate() {
-    let partition = twins::PartitionData {
-        diverging_epoch: twins::EpochEndOffset { epoch: 3, end_offset: 300, ..Default::default() },
-        current_leader: twins::LeaderIdAndEpoch { leader_id: 1, leader_epoch: 7, ..Default::default() },
+    let partition = ours::PartitionData {
+        diverging_epoch: ours::EpochEndOffset { epoch: 3, end_offset: 300, ..Default::default() },
+        current_leader: ours::LeaderIdAndEpoch { leader_id: 1, leader_epoch: 7, ..Default::default() },
         aborted_transactions: None,
-        records: Some(Bytes::from_static(b"batch")),
+        records: Some(vec![Bytes::from_static(b"bat"), Bytes::from_static(b"ch")].into()),
         unknown_tagged_fields: [(40, Bytes::from_static(b"later"))].into(),
         ..Default::default()
     };
-    let mut ours = twins::Fetch {
-        responses: vec![twins::FetchableTopicResponse {
+    let mut response = ours::FetchResponse {
+        responses: vec![ours::FetchableTopicResponse {
             topic: "t".into(),
             partitions: vec![partition],
             ..Default::default()
@@ -208,13 +173,13 @@ fn tagged_fields_equal_those_of_the_crate() {
     };
     for version in 12..=18 {
         let topic = if version < 13 { "t" } else { "" };
-        ours.responses[0].topic = topic.into();
+        response.responses[0].topic = topic.into();
         if version >= 16 {
-            ours.node_endpoints = vec![twins::NodeEndpoint { host: "h".into(), ..Default::default() }];
+            response.node_endpoints = vec![ours::NodeEndpoint { host: "h".into(), ..Default::default() }];
         }
-        let bytes = encode(&ours, version).unwrap().freeze();
-        let theirs = FetchResponse::decode(&mut bytes.clone(), version).unwrap();
+        let bytes = encode(&response, version).unwrap().freeze();
+        let theirs = theirs::FetchResponse::decode(&mut bytes.clone(), version).unwrap();
         assert_eq!(encode(&theirs, version).unwrap(), bytes);
-        assert_eq!(twins::Fetch::decode(&mut bytes.clone(), version).unwrap(), ours);
+        assert_eq!(ours::FetchResponse::decode(&mut bytes.clone(), version).unwrap(), response);
     }
 }

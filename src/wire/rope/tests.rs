@@ -4,41 +4,37 @@
 use super::{Rope, RopeWriter};
 use crate::wire::api::ApiRow;
 use crate::wire::frame;
+use crate::wire::messages::fetch_response::{FetchResponse, FetchableTopicResponse, PartitionData};
+use crate::wire::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use kafka_protocol::messages::fetch_response::{FetchResponse, FetchableTopicResponse, PartitionData};
-use kafka_protocol::messages::produce_request::{PartitionProduceData, ProduceRequest, TopicProduceData};
-use kafka_protocol::messages::{ResponseHeader, TopicName};
+use kafka_protocol::messages::ResponseHeader;
+use kafka_protocol::protocol::Encodable;
 use kafka_protocol::protocol::buf::ByteBufMut;
-use kafka_protocol::protocol::{Encodable, StrBytes};
 use std::io::IoSlice;
 
 const RECORDS_LEN: usize = 100_000;
 
-/// Two topics of two partitions: records, the same records again, none, an empty batch list, and a short one.
+/// Topics with records in one piece, in three pieces, none, empty, and too short for a segment of their own.
 fn fetch_response(version: i16) -> FetchResponse {
     let records = Bytes::from(vec![7; RECORDS_LEN]);
-    let partition = |index, records| {
-        PartitionData::default()
-            .with_partition_index(index)
-            .with_aborted_transactions(None)
-            .with_records(records)
+    let partition = |partition_index, records: Option<Vec<Bytes>>| PartitionData {
+        partition_index,
+        records: records.map(Into::into),
+        ..PartitionData::default()
     };
-    let topic = |name: &'static str, partitions| {
-        let topic = FetchableTopicResponse::default().with_partitions(partitions);
-        match version {
-            ..13 => topic.with_topic(TopicName(StrBytes::from_static_str(name))),
-            _ => topic.with_topic_id(uuid::Uuid::from_u128(7)),
-        }
+    let topic = |name: &'static str, partitions| FetchableTopicResponse {
+        topic: name.into(),
+        topic_id: uuid::Uuid::from_u128(7),
+        partitions,
+        ..FetchableTopicResponse::default()
     };
-    let short = Bytes::from_static(b"short");
-    FetchResponse::default().with_responses(vec![
-        topic("a", vec![partition(0, Some(records.clone())), partition(1, None), partition(2, Some(short))]),
-        topic(
-            "b",
-            vec![partition(0, Some(Bytes::new())), partition(1, Some(records.slice(..RECORDS_LEN / 2)))],
-        ),
-        topic("c", vec![partition(0, Some(records))]),
-    ])
+    let pieces = vec![records.clone(), records.slice(..RECORDS_LEN / 2), records.clone()];
+    let responses = vec![
+        topic("a", vec![partition(0, Some(vec![records.clone()])), partition(1, None)]),
+        topic("b", vec![partition(0, Some(vec![])), partition(1, Some(pieces))]),
+        topic("c", vec![partition(0, Some(vec![Bytes::from_static(b"short")]))]),
+    ];
+    FetchResponse { responses, error_code: i16::from(version >= 7), ..FetchResponse::default() }
 }
 
 fn plain(api: &ApiRow, version: i16, message: &impl Encodable) -> Bytes {
@@ -59,9 +55,10 @@ fn fetch_responses_keep_their_records_by_reference() {
         let response = fetch_response(version);
         let rope = frame::encode_response(api, version, 77, &response).unwrap();
         let own: Vec<&Bytes> = rope.segments().filter(|segment| segment.len() < RECORDS_LEN / 2).collect();
-        assert_eq!(rope.segments().count() - own.len(), 3, "version {version}: records were copied");
+        assert_eq!(rope.segments().count() - own.len(), 4, "version {version}: records were copied");
         assert!(own.iter().map(|segment| segment.len()).sum::<usize>() < 600, "version {version}");
-        let first = &response.responses[0].partitions[0].records.as_ref().unwrap();
+        let records = response.responses[0].partitions[0].records.as_ref().unwrap();
+        let first = records.pieces().next().unwrap();
         assert!(rope.segments().any(|segment| segment.as_ptr() == first.as_ptr()), "version {version}");
         assert_eq!(rope.into_bytes(), plain(api, version, &response), "version {version}");
     }

@@ -1,0 +1,64 @@
+//! The properties of a broker that the code reads, typed. Listeners, identity and quorum are in `node`. Knows no
+//! sources and no layers. Invariant: only plain values; a change makes a new one.
+
+use super::table::parse_ip_overrides;
+use super::typed::typed_config;
+
+typed_config! {
+    /// A broker's properties as they hold at one moment.
+    pub struct BrokerConfig of Broker {
+        request_timeout_ms: i32 = "request.timeout.ms",
+        controlled_shutdown_enable: bool = "controlled.shutdown.enable",
+        delete_topic_enable: bool = "delete.topic.enable",
+        fetch_max_bytes: i32 = "fetch.max.bytes",
+        max_incremental_fetch_session_cache_slots: i32 = "max.incremental.fetch.session.cache.slots",
+        max_request_partition_size_limit: i32 = "max.request.partition.size.limit",
+
+        num_network_threads: i32 = "num.network.threads",
+        /// 0 means one for each processor.
+        num_shard_threads: i32 = "num.shard.threads",
+        queued_max_requests: i32 = "queued.max.requests",
+        /// Not positive means no limit.
+        queued_max_request_bytes: i64 = "queued.max.request.bytes",
+        socket_send_buffer_bytes: i32 = "socket.send.buffer.bytes",
+        socket_receive_buffer_bytes: i32 = "socket.receive.buffer.bytes",
+        socket_listen_backlog_size: i32 = "socket.listen.backlog.size",
+        socket_request_max_bytes: i32 = "socket.request.max.bytes",
+        max_connections: i32 = "max.connections",
+        max_connections_per_ip: i32 = "max.connections.per.ip",
+        /// As text; see [`BrokerConfig::connections_per_ip_overrides`].
+        max_connections_per_ip_overrides: String = "max.connections.per.ip.overrides",
+        /// Negative means never.
+        connections_max_idle_ms: i64 = "connections.max.idle.ms",
+
+        num_partitions: i32 = "num.partitions",
+        default_replication_factor: i32 = "default.replication.factor",
+        auto_create_topics_enable: bool = "auto.create.topics.enable",
+        min_insync_replicas: i32 = "min.insync.replicas",
+        cordoned_log_dirs: Vec<String> = "cordoned.log.dirs",
+        log_retention_check_interval_ms: i64 = "log.retention.check.interval.ms",
+        log_flush_scheduler_interval_ms: i64 = "log.flush.scheduler.interval.ms",
+        log_flush_offset_checkpoint_interval_ms: i32 = "log.flush.offset.checkpoint.interval.ms",
+        log_flush_start_offset_checkpoint_interval_ms: i32 = "log.flush.start.offset.checkpoint.interval.ms",
+        replica_high_watermark_checkpoint_interval_ms: i64 = "replica.high.watermark.checkpoint.interval.ms",
+        log_initial_task_delay_ms: i64 = "log.initial.task.delay.ms",
+        num_recovery_threads_per_data_dir: i32 = "num.recovery.threads.per.data.dir",
+        producer_id_expiration_ms: i32 = "producer.id.expiration.ms",
+        producer_id_expiration_check_interval_ms: i32 = "producer.id.expiration.check.interval.ms",
+
+        offsets_topic_replication_factor: i16 = "offsets.topic.replication.factor",
+        offsets_topic_num_partitions: i32 = "offsets.topic.num.partitions",
+        transaction_state_log_replication_factor: i16 = "transaction.state.log.replication.factor",
+        transaction_state_log_num_partitions: i32 = "transaction.state.log.num.partitions",
+        broker_heartbeat_interval_ms: i32 = "broker.heartbeat.interval.ms",
+        broker_session_timeout_ms: i32 = "broker.session.timeout.ms",
+    }
+}
+
+impl BrokerConfig {
+    /// The limits of connections for single addresses or hosts.
+    pub fn connections_per_ip_overrides(&self) -> Vec<(String, i32)> {
+        // The table's rule has refused what does not parse.
+        parse_ip_overrides(&self.max_connections_per_ip_overrides).unwrap_or_default()
+    }
+}

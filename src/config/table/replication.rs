@@ -1,0 +1,53 @@
+//! Properties of replication and leadership.
+//! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
+
+use super::super::def::{ConfigDef, boolean, int, long, string};
+use super::{NO_CLASSES, NO_CLUSTER, NO_MOVES, NO_PURGATORY, NO_TIERED};
+
+#[rustfmt::skip]
+pub(super) const DEFS: &[ConfigDef] = &[
+    int("default.replication.factor", "1")
+        .doc("How many replicas a topic gets whose creator does not say."),
+    boolean("unclean.leader.election.enable", "false").high().cluster_wide().instead(NO_CLUSTER)
+        .doc("Whether a replica that is not in sync may lead when no other is left, which loses records."),
+    long("unclean.leader.election.interval.ms", "300000").at_least(1).internal().instead(NO_CLUSTER)
+        .doc("How often partitions without a leader are looked at for that."),
+    long("replica.lag.time.max.ms", "30000").high().instead(NO_CLUSTER)
+        .doc("How long a follower may be behind before it is not in sync."),
+    int("replica.socket.timeout.ms", "30000").high().instead(NO_CLUSTER)
+        .doc("How long a follower waits for its leader's answer."),
+    int("replica.socket.receive.buffer.bytes", "65536").high().instead(NO_CLUSTER)
+        .doc("The receive buffer of a follower's connection."),
+    int("replica.fetch.max.bytes", "1048576").at_least(0).instead(NO_CLUSTER)
+        .doc("How many bytes a follower asks for of each partition."),
+    int("replica.fetch.wait.max.ms", "500").high().instead(NO_CLUSTER)
+        .doc("How long a follower's fetch may wait for records."),
+    int("replica.fetch.backoff.ms", "1000").at_least(0).instead(NO_CLUSTER)
+        .doc("How long a follower rests after an error."),
+    int("replica.fetch.min.bytes", "1").high().instead(NO_CLUSTER)
+        .doc("How few bytes answer a follower's fetch at once."),
+    int("replica.fetch.response.max.bytes", "10485760").at_least(0).instead(NO_CLUSTER)
+        .doc("How many bytes a follower asks for in all."),
+    long("replica.high.watermark.checkpoint.interval.ms", "5000").high()
+        .doc("How often high watermarks are written to disk."),
+    string("replica.selector.class", "").null().instead(NO_CLASSES)
+        .doc("The class that chooses the replica a consumer reads from; unset, it is the leader."),
+    int("num.replica.fetchers", "1").at_least(1).high().cluster_wide().instead(NO_CLUSTER)
+        .doc("How many connections a follower keeps to each leader."),
+    int("num.replica.alter.log.dirs.threads", "").null().high().instead(NO_MOVES)
+        .doc("Threads that move replicas between directories; unset, one for each directory."),
+    boolean("auto.leader.rebalance.enable", "true").high().instead(NO_CLUSTER)
+        .doc("Whether leadership returns to preferred replicas by itself."),
+    long("leader.imbalance.check.interval.seconds", "300").at_least(1).high().instead(NO_CLUSTER)
+        .doc("How often that is looked for."),
+    int("controller.socket.timeout.ms", "30000").instead(NO_CLUSTER)
+        .doc("How long a broker waits for the controller's answer."),
+    int("fetch.purgatory.purge.interval.requests", "1000").instead(NO_PURGATORY)
+        .doc("How often finished fetches that waited are cleared away."),
+    int("producer.purgatory.purge.interval.requests", "1000").instead(NO_PURGATORY)
+        .doc("How often finished writes that waited are cleared away."),
+    int("delete.records.purgatory.purge.interval.requests", "1").instead(NO_PURGATORY)
+        .doc("How often finished deletions that waited are cleared away."),
+    boolean("follower.fetch.last.tiered.offset.enable", "false").cluster_wide().instead(NO_TIERED)
+        .doc("Whether an empty follower starts at the last offset in remote storage."),
+];

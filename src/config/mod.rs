@@ -7,6 +7,8 @@ mod alter;
 mod broker;
 mod checks;
 mod def;
+mod describe;
+pub mod docs;
 mod endpoint;
 mod layers;
 mod node;
@@ -24,6 +26,7 @@ pub use broker::BrokerConfig;
 pub use def::{
     ConfigDef, ConfigType, DefaultValue, Dynamic, Importance, Scope, Support, Synonym, Unit, Validator,
 };
+pub use describe::{ConfigSource, Entry, EntrySynonym, describe_client_metrics};
 pub use endpoint::{HostPort, Listener, ListenerName, SecurityProtocol, Voter};
 pub use layers::{Layers, Texts};
 pub use node::{NodeConfig, Quorum, Roles};
@@ -143,3 +146,6 @@ fn slow_heartbeat(layers: &Layers) -> Option<String> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -164,7 +164,7 @@ impl Reader<'_> {
         self.check_controller_listeners(&node, &protocols, alone_by_default);
         self.check_advertised(&node);
         self.check_early_start(&node);
-        self.check_served(&node);
+        self.check_served(&node, &protocols);
         Some(node)
     }
 
@@ -405,15 +405,19 @@ impl Reader<'_> {
         }
     }
 
-    /// Only what is served may be opened.
-    fn check_served(&mut self, node: &NodeConfig) {
-        for listener in node.listeners.iter().chain(&node.controller_listeners) {
+    /// Only what is served may be opened or dialled.
+    fn check_served(&mut self, node: &NodeConfig, protocols: &BTreeMap<ListenerName, SecurityProtocol>) {
+        let opened = node.listeners.iter().chain(&node.controller_listeners);
+        let opened = opened.map(|listener| ("listeners", &listener.name, listener.protocol));
+        let dialled = node.controller_listener_names.iter().filter(|_| !node.roles.controller);
+        let dialled =
+            dialled.filter_map(|name| Some(("controller.listener.names", name, *protocols.get(name)?)));
+        for (key, name, protocol) in opened.chain(dialled) {
             let reason = format!(
-                "listener {} uses {}, which is not served yet: this version opens PLAINTEXT listeners only",
-                listener.name,
-                listener.protocol.name()
+                "listener {name} uses {}, which is not served yet: this version speaks PLAINTEXT only",
+                protocol.name()
             );
-            self.findings.require(listener.protocol == SecurityProtocol::Plaintext, "listeners", reason);
+            self.findings.require(protocol == SecurityProtocol::Plaintext, key, reason);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Java's properties format: comments, continued lines, escapes. Knows no property. Invariant: what Java's
-//! `Properties.load` reads from the same bytes is read here, except that bytes that are UTF-8 are taken as UTF-8.
+//! `Properties.load` reads from the same bytes is read here, except that bytes that are UTF-8 are taken as UTF-8, and
+//! that a line of nothing but a backslash sets nothing.
 
 use super::Line;
 

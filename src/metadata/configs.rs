@@ -12,6 +12,7 @@ use super::record::Record;
 use crate::wire::messages::StrBytes;
 use crate::wire::messages::metadata::ConfigRecord;
 use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 use std::sync::Arc;
 
 /// The kinds of things that have dynamic configuration, with Kafka's numbers.
@@ -85,6 +86,17 @@ impl Configs {
 
     pub fn iter(&self) -> impl Iterator<Item = (&ConfigResource, &ConfigValues)> {
         self.by_resource.iter()
+    }
+
+    /// The resources whose values differ from those of `older`.
+    pub(super) fn changed_since<'a>(
+        &'a self,
+        older: &'a Configs,
+    ) -> impl Iterator<Item = &'a ConfigResource> {
+        older.by_resource.diff(&self.by_resource).map(|difference| match difference {
+            DiffItem::Add(resource, _) | DiffItem::Remove(resource, _) => resource,
+            DiffItem::Update { new: (resource, _), .. } => resource,
+        })
     }
 
     pub(super) fn apply(&mut self, record: &ConfigRecord) {

@@ -22,6 +22,8 @@ pub mod quotas;
 pub mod scram;
 pub mod tokens;
 
+pub mod reconcile;
+
 pub use features::MetadataVersion;
 pub use image::{Image, ImageVersion};
 pub use record::Record;

@@ -14,6 +14,7 @@ use crate::wire::messages::metadata::{
     ClearElrRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord, TopicRecord,
 };
 use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 use std::sync::Arc;
 
 /// A topic.
@@ -81,6 +82,18 @@ impl Topics {
 
     pub fn partition_count(&self) -> usize {
         self.by_id.values().map(|topic| topic.partition_count()).sum()
+    }
+
+    /// The topics that differ from those of `older`: as they were there, and as they are here.
+    pub(super) fn changed_since<'a>(
+        &'a self,
+        older: &'a Topics,
+    ) -> impl Iterator<Item = (Option<&'a Arc<TopicImage>>, Option<&'a Arc<TopicImage>>)> {
+        older.by_id.diff(&self.by_id).map(|difference| match difference {
+            DiffItem::Add(_, new) => (None, Some(new)),
+            DiffItem::Update { old: (_, old), new: (_, new) } => (Some(old), Some(new)),
+            DiffItem::Remove(_, old) => (Some(old), None),
+        })
     }
 
     pub(super) fn add(&mut self, record: &TopicRecord) {

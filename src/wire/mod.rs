@@ -5,7 +5,7 @@
 //! - [`guard`]: decoding of input that nobody has vouched for
 //! - [`messages`]: the message types of all served APIs, and the form in which our own are declared
 //! - [`rope`], `payload`: encoding that keeps record bytes by reference
-//! - [`batch`], [`compression`]: what a log is made of
+//! - [`batch`], [`records`], [`compression`], [`control`]: what a log is made of, read; [`batch_builder`]: written
 
 pub mod api;
 pub mod batch;
@@ -15,7 +15,10 @@ pub mod control;
 pub mod frame;
 pub mod guard;
 pub mod messages;
+mod payload;
 pub mod records;
 pub mod rope;
 pub mod varint;
-mod payload;
+
+#[cfg(test)]
+mod golden_batches;

@@ -17,14 +17,12 @@ use super::{Log, LogError, Ruler};
 use crate::storage::checkpoint;
 use crate::types::Offset;
 
-/// What must be synced so that the log is durable up to an offset. The works of one log must be run in the order in which
-/// they were handed out.
+/// What must be synced so that the log is durable up to an offset. A work that is dropped without having run does no harm.
 #[derive(Debug)]
 pub struct FlushWork {
     place: Arc<Place>,
-    /// Segments with unflushed batches; all but the last are sealed, and so is that when `all_sealed`.
+    /// Segments with unflushed batches; all but the last are sealed.
     segments: Vec<Arc<Segment>>,
-    all_sealed: bool,
     epochs: Option<EpochCache>,
     sync_dir: bool,
     flushed: Flushed,
@@ -35,6 +33,35 @@ pub struct FlushWork {
 pub struct Flushed {
     pub upto: Offset,
     truncations: u32,
+    /// The changes of the epochs, of the directory and by cuts that are durable with it.
+    epochs: u32,
+    dir: u32,
+    cuts: u32,
+}
+
+/// Counts changes, and how many of them are durable.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Changes {
+    made: u32,
+    durable: u32,
+}
+
+impl Changes {
+    pub fn note(&mut self) {
+        self.made += 1;
+    }
+
+    pub fn note_if(&mut self, changed: bool) {
+        self.made += u32::from(changed);
+    }
+
+    fn pending(self) -> bool {
+        self.made != self.durable
+    }
+
+    fn mark_durable(&mut self, made: u32) {
+        self.durable = self.durable.max(made);
+    }
 }
 
 impl FlushWork {
@@ -58,7 +85,7 @@ impl FlushWork {
     /// Syncs. After an error the log must be poisoned: a second attempt could succeed without the data being there.
     pub fn run(&self) -> io::Result<Flushed> {
         for (index, segment) in self.segments.iter().enumerate() {
-            segment.sync(self.all_sealed || index + 1 < self.segments.len())?;
+            segment.sync(index + 1 < self.segments.len())?;
         }
         if let Some(epochs) = &self.epochs {
             let path = self.place.join(names::LEADER_EPOCHS);
@@ -73,35 +100,57 @@ impl FlushWork {
 impl Log {
     /// What to sync so that all that was appended is durable; `None` when it is.
     pub fn flush_work(&mut self) -> Option<FlushWork> {
-        let behind = self.ruler.flushed < self.ruler.log_end;
-        if self.failure.is_some() || (!behind && !self.epochs_dirty && !self.dir_dirty) {
+        let behind = self.ruler.flushed < self.ruler.log_end || self.cut_changes.pending();
+        let pending = behind || self.epoch_changes.pending() || self.dir_changes.pending();
+        if self.failure.is_some() || !pending {
             return None;
         }
         let segments = if behind {
-            self.segments[segment_of(&self.segments, self.ruler.flushed)..].to_vec()
+            // From the segment of the last flushed record on: it may have been sealed since, and its indexes with it.
+            self.segments[segment_of(&self.segments, self.ruler.flushed.plus(-1))..].to_vec()
         } else {
             Vec::new()
         };
-        let epochs = std::mem::take(&mut self.epochs_dirty).then(|| self.epochs.clone());
-        let sync_dir = std::mem::take(&mut self.dir_dirty);
+        let epochs = self.epoch_changes.pending().then(|| self.epochs.clone());
+        let sync_dir = self.dir_changes.pending();
         Some(FlushWork {
             place: self.place.clone(),
             segments,
-            all_sealed: false,
             epochs,
             sync_dir,
-            flushed: Flushed { upto: self.ruler.log_end, truncations: self.truncations },
+            flushed: Flushed {
+                upto: self.ruler.log_end,
+                truncations: self.truncations,
+                epochs: self.epoch_changes.made,
+                dir: self.dir_changes.made,
+                cuts: self.cut_changes.made,
+            },
         })
     }
 
     /// Notes the result of a flush. `true` when more of the log is durable than before.
     pub fn mark_flushed(&mut self, flushed: Flushed) -> bool {
+        self.epoch_changes.mark_durable(flushed.epochs);
+        self.dir_changes.mark_durable(flushed.dir);
+        self.cut_changes.mark_durable(flushed.cuts);
         // A truncation since then may have replaced the batches that were synced.
         if flushed.truncations != self.truncations || flushed.upto <= self.ruler.flushed {
             return false;
         }
         self.draw(Ruler { flushed: flushed.upto.min(self.ruler.log_end), ..self.ruler });
         true
+    }
+
+    /// Flushes on the calling thread, completes the files as a closed log has them, and takes no more changes.
+    pub fn close(&mut self) -> Result<(), LogError> {
+        self.check_in_service()?;
+        let segment = self.active().clone();
+        let sealed = segment.seal().and_then(|()| segment.sync(true));
+        self.or_poison("close", sealed)?;
+        self.flush()?;
+        self.tail.clear();
+        self.poison("closed");
+        Ok(())
     }
 
     /// Flushes on the calling thread.

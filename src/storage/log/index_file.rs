@@ -156,6 +156,25 @@ impl<const N: usize> IndexFile<N> {
         Ok(())
     }
 
+    /// Reads the file whole and keeps the entries up to the first that does not increase.
+    pub fn keep_increasing(&self, increases: fn(&[u8; N], &[u8; N]) -> bool) -> io::Result<()> {
+        let mut state = locked(&self.state);
+        self.load(&mut state, increases)?;
+        let written = state.written.unwrap_or(0);
+        if written < 2 {
+            return Ok(());
+        }
+        let file = self.file.get()?;
+        let sound = increasing_prefix(&file.read_vec(written as usize * N, 0)?, increases);
+        if sound < written {
+            file.set_len(u64::from(sound) * N as u64)?;
+            state.pending.clear();
+            state.written = Some(sound);
+            state.last = self.read_last(&state)?;
+        }
+        Ok(())
+    }
+
     /// Writes what is pending to the file.
     pub fn flush(&self) -> io::Result<()> {
         self.write_out(&mut locked(&self.state))

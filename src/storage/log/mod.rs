@@ -34,10 +34,14 @@ mod index_file;
 mod lazy_file;
 mod offset_index;
 mod open;
+mod recovery;
 mod roll;
+mod search;
 mod segment;
 mod time_index;
 mod truncate;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::path::Path;
@@ -49,9 +53,12 @@ use thiserror::Error;
 pub use append::{AppendError, Appended, Origin};
 pub use config::{CompressionPolicy, LogConfig};
 pub use epoch_cache::{EpochCache, EpochEntry};
+use flush::Changes;
 pub use flush::{FlushWork, Flushed};
 pub use open::OpenArgs;
 pub use read::ColdRead;
+pub use recovery::Recovered;
+pub use search::Found;
 pub use tail_cache::TailBudget;
 pub use truncate::Doomed;
 pub use txn_index::AbortedTxn;
@@ -105,14 +112,17 @@ pub struct Log {
     segments: Arc<[Arc<Segment>]>,
     active: Active,
     epochs: EpochCache,
-    /// The epochs changed since `leader-epoch-checkpoint` was written.
-    epochs_dirty: bool,
-    /// The directory got files since it was synced.
-    dir_dirty: bool,
+    /// What changed since `leader-epoch-checkpoint` was written.
+    epoch_changes: Changes,
+    /// The files that the directory got since it was synced.
+    dir_changes: Changes,
+    /// The cuts of the active segment, which make nothing less durable but should not come back either.
+    cut_changes: Changes,
     tail: Arc<TailCache>,
     /// Grows with each truncation, so that a flush that began before one does not count after it.
     truncations: u32,
     failure: Option<Arc<str>>,
+    recovered: Recovered,
     views: LogViews,
 }
 
@@ -202,9 +212,7 @@ impl Log {
     }
 
     fn note_epoch(&mut self, epoch: LeaderEpoch, start: Offset) {
-        if self.epochs.assign(epoch, start) {
-            self.epochs_dirty = true;
-        }
+        self.epoch_changes.note_if(self.epochs.assign(epoch, start));
     }
 
     /// Forgets batches in memory that were appended before `then`.

@@ -65,6 +65,11 @@ impl OffsetIndex {
         Ok(found.map(|(_, entry)| decode(self.base, &entry)))
     }
 
+    /// Drops the entries from the first on that does not increase: what a power failure made of the file's end.
+    pub fn drop_damage(&self) -> io::Result<()> {
+        self.entries.keep_increasing(increases)
+    }
+
     /// Drops the entries at and above `offset`.
     pub fn truncate_to(&self, offset: Offset) -> io::Result<()> {
         let below = self.entries.floor(increases, |entry| decode(self.base, entry).offset < offset)?;

@@ -1,4 +1,6 @@
-//! Opening and creating a log.
+//! Opening and creating a log: what `recovery` found sound, the epochs, and the producers, put together.
+//!
+//! Invariant: a log that was opened can be appended to at once, and what it shows was durable before.
 
 use std::io;
 use std::path::Path;
@@ -6,13 +8,15 @@ use std::sync::Arc;
 
 use super::config::LogConfig;
 use super::epoch_cache::EpochCache;
+use super::flush::Changes;
 use super::lazy_file::Place;
-use super::names::{FileName, Kind};
-use super::read::HeaderWalk;
+use super::names::{self, FileName, Kind};
+use super::recovery::{Recovered, Recovery, take_inventory};
 use super::segment::Segment;
 use super::tail_cache::{TailBudget, TailCache};
 use super::view::LogView;
 use super::{Active, Log, LogError, Ruler, new_views};
+use crate::storage::checkpoint;
 use crate::storage::disk::Disk;
 use crate::types::{Offset, TimestampMs};
 
@@ -29,6 +33,17 @@ pub struct OpenArgs {
     pub tail_budget: Arc<TailBudget>,
 }
 
+/// What was found on disk.
+pub(super) struct Loaded {
+    segments: Vec<Arc<Segment>>,
+    log_start: Offset,
+    log_end: Offset,
+    flushed: Offset,
+    epochs: EpochCache,
+    epochs_dirty: bool,
+    recovered: Recovered,
+}
+
 impl Log {
     /// Creates an empty log that starts at `args.log_start` in the directory `dir`, which is made.
     pub fn create(
@@ -39,7 +54,7 @@ impl Log {
     ) -> Result<Log, LogError> {
         let place = Arc::new(Place { disk, dir: dir.to_owned() });
         create(&place, args)
-            .map(|segment| assemble(place, config, args, vec![Arc::new(segment)], args.log_start))
+            .map(|loaded| assemble(place, config, args, loaded))
             .map_err(|error| LogError::io("creating", dir, error))
     }
 
@@ -51,67 +66,104 @@ impl Log {
         args: &OpenArgs,
     ) -> Result<Log, LogError> {
         let place = Arc::new(Place { disk, dir: dir.to_owned() });
-        load(&place, args)
-            .map(|(segments, end)| assemble(place, config, args, segments, end))
+        load(&place, &config, args)
+            .map(|loaded| assemble(place, config, args, loaded))
             .map_err(|error| LogError::io("opening", dir, error))
     }
+
+    /// What opening the log had to do.
+    pub fn recovered(&self) -> Recovered {
+        self.recovered
+    }
 }
 
-fn load(place: &Arc<Place>, args: &OpenArgs) -> io::Result<(Vec<Arc<Segment>>, Offset)> {
-    let mut bases: Vec<Offset> = place
-        .disk
-        .list(&place.dir)?
-        .iter()
-        .filter_map(|entry| FileName::parse(&entry.name))
-        .filter(|name| *name == FileName::live(name.base, Kind::Log))
-        .map(|name| name.base)
-        .collect();
-    bases.sort_unstable();
-    let mut segments = Vec::new();
-    for base in bases {
-        let size = place.size_of(FileName::live(base, Kind::Log))?.unwrap_or(0);
-        let aborted = place.size_of(FileName::live(base, Kind::TxnIndex))?.unwrap_or(0);
-        segments.push(Arc::new(Segment::open(place.clone(), base, size, aborted)));
-    }
-    let Some(last) = segments.last() else {
-        return Ok((vec![Arc::new(create(place, args)?)], args.log_start));
-    };
-    let mut end = last.base();
-    let mut walk = HeaderWalk::new(last, 0)?;
-    while let Some((_, header)) = walk.advance()? {
-        end = header.next_offset();
-    }
-    Ok((segments, end))
-}
-
-fn create(place: &Arc<Place>, args: &OpenArgs) -> io::Result<Segment> {
+fn create(place: &Arc<Place>, args: &OpenArgs) -> io::Result<Loaded> {
     place.disk.create_dir_all(&place.dir)?;
-    let segment = Segment::create(place.clone(), args.log_start)?;
-    place.sync()?;
+    let loaded = Loaded { epochs_dirty: false, ..start_empty(place, args)? };
     if let Some(parent) = place.dir.parent() {
         place.disk.sync_dir(parent)?;
     }
-    Ok(segment)
+    Ok(loaded)
 }
 
-fn assemble(
-    place: Arc<Place>,
-    config: Arc<LogConfig>,
-    args: &OpenArgs,
-    segments: Vec<Arc<Segment>>,
-    log_end: Offset,
-) -> Log {
-    let log_start = args.log_start.max(segments[0].base()).min(log_end);
+/// One empty segment, where the log is said to start.
+fn start_empty(place: &Arc<Place>, args: &OpenArgs) -> io::Result<Loaded> {
+    let start = args.log_start;
+    let segment = Segment::create(place.clone(), start)?;
+    place.sync()?;
+    Ok(Loaded {
+        segments: vec![Arc::new(segment)],
+        log_start: start,
+        log_end: start,
+        flushed: start,
+        epochs: EpochCache::default(),
+        epochs_dirty: true,
+        recovered: Recovered::default(),
+    })
+}
+
+fn load(place: &Arc<Place>, config: &LogConfig, args: &OpenArgs) -> io::Result<Loaded> {
+    let inventory = take_inventory(place)?;
+    if inventory.segments.is_empty() {
+        remove_snapshots(place, &inventory.snapshots)?;
+        return start_empty(place, args);
+    }
+    let stored = checkpoint::read_epochs(&*place.disk, &place.join(names::LEADER_EPOCHS))?;
+    let stored = EpochCache::from_entries(stored);
+    let mut epochs = stored.clone();
+    let mut recovery = Recovery::new(place, config, &inventory)?;
+    let clean_end = if args.clean_shutdown { recovery.clean_end()? } else { None };
+    let log_end = match clean_end {
+        Some(end) => end,
+        None => recovery.check_from(args.recovery_point, |header| {
+            // An epoch that is known begins where it is known to begin, which may be before what is checked here.
+            if epochs.latest().is_none_or(|latest| header.leader_epoch > latest.epoch) {
+                epochs.assign(header.leader_epoch, header.base_offset);
+            }
+        })?,
+    };
+    if log_end < args.log_start {
+        // The files of the log's end are gone. What is left lies before its start, and its offsets must not be used again.
+        for segment in recovery.segments.iter().rev() {
+            segment.remove_files()?;
+        }
+        remove_snapshots(place, &inventory.snapshots)?;
+        return start_empty(place, args);
+    }
+    epochs.truncate_from_end(log_end);
+    epochs.truncate_from_start(args.log_start);
+    Ok(Loaded {
+        log_start: args.log_start.max(recovery.segments[0].base()),
+        segments: recovery.segments,
+        log_end,
+        flushed: log_end,
+        epochs_dirty: epochs != stored,
+        epochs,
+        recovered: recovery.outcome,
+    })
+}
+
+fn remove_snapshots(place: &Place, snapshots: &[Offset]) -> io::Result<()> {
+    for &at in snapshots {
+        place.remove(FileName::live(at, Kind::ProducerSnapshot))?;
+    }
+    Ok(())
+}
+
+fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: Loaded) -> Log {
+    let Loaded { segments, log_start, log_end, flushed, epochs, epochs_dirty, recovered } = loaded;
     let segments: Arc<[Arc<Segment>]> = segments.into();
+    let mut epoch_changes = Changes::default();
+    epoch_changes.note_if(epochs_dirty);
     let tail = Arc::new(TailCache::new(args.tail_budget.clone()));
-    let ruler = Ruler { log_start, high_watermark: log_start, flushed: log_end, log_end };
+    let ruler = Ruler { log_start, high_watermark: log_start, flushed, log_end };
     let views = new_views(LogView {
         log_start,
         last_stable: log_start,
         high_watermark: log_start,
-        flushed: log_end,
+        flushed,
         log_end,
-        epochs: EpochCache::default(),
+        epochs: epochs.clone(),
         segments: segments.clone(),
         tail: tail.clone(),
     });
@@ -121,12 +173,14 @@ fn assemble(
         ruler,
         segments,
         active: Active::new(args.now),
-        epochs: EpochCache::default(),
-        epochs_dirty: false,
-        dir_dirty: false,
+        epochs,
+        epoch_changes,
+        dir_changes: Changes::default(),
+        cut_changes: Changes::default(),
         tail,
         truncations: 0,
         failure: None,
+        recovered,
         views,
     }
 }

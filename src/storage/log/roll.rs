@@ -38,7 +38,14 @@ impl Log {
 
     /// Rolls when the active segment cannot or should not take what is coming.
     pub(super) fn roll_for(&mut self, coming: Coming, now: TimestampMs) -> io::Result<()> {
-        if self.must_roll(&coming, now)? { self.roll(coming.first_offset, now) } else { Ok(()) }
+        if !self.must_roll(&coming, now)? {
+            return Ok(());
+        }
+        // A segment begins where the one before ends, so that recovery can tell when something is missing between them.
+        // Only a jump in a leader's offsets that no index entry can express makes an exception.
+        let end = self.ruler.log_end;
+        let spans = coming.last_offset.since(end) <= i64::from(i32::MAX);
+        self.roll(if spans { end } else { coming.first_offset }, now)
     }
 
     fn must_roll(&mut self, coming: &Coming, now: TimestampMs) -> io::Result<bool> {
@@ -49,8 +56,8 @@ impl Log {
             || segment.offset_index.is_full(self.config.segment_index_bytes)?
             || segment.time_index.is_full(self.config.segment_index_bytes)?
         {
-            // An empty segment that starts where the new one would is replaced by its like.
-            return Ok(size > 0 || segment.base() < coming.first_offset);
+            // It would not help to replace an empty segment by its like.
+            return Ok(size > 0 || !segment.spans(coming.last_offset));
         }
         Ok(size > 0 && self.age_at(&segment, coming.max_timestamp, now)? > self.roll_after_ms(&segment))
     }
@@ -80,10 +87,9 @@ impl Log {
 
     /// Seals the active segment and starts one at `base`.
     fn roll(&mut self, base: Offset, now: TimestampMs) -> io::Result<()> {
-        let base = base.max(self.ruler.log_end);
         self.active().seal()?;
         let segment = Segment::create(self.place.clone(), base)?;
-        self.dir_dirty = true;
+        self.dir_changes.note();
         let mut segments = self.segments.to_vec();
         segments.retain(|old| old.base() < base);
         segments.push(Arc::new(segment));

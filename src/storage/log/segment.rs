@@ -88,6 +88,35 @@ impl Segment {
         self.log.get()?.set_len(self.size())
     }
 
+    /// Cuts off what lies behind `position` and was never indexed.
+    pub fn cut(&self, position: u64) -> io::Result<()> {
+        self.log.get()?.set_len(position)?;
+        self.size.store(position, Ordering::Release);
+        Ok(())
+    }
+
+    /// Empties the offset and the time index, making their files when they are missing.
+    pub fn reset_indexes(&self) -> io::Result<()> {
+        self.offset_index.entries().create()?;
+        self.time_index.entries().create()?;
+        *locked(&self.max_timestamp) =
+            Some(TimestampOffset { timestamp: TimestampMs::NONE, offset: self.base });
+        Ok(())
+    }
+
+    /// Has the largest timestamp looked up again.
+    pub fn forget_max_timestamp(&self) {
+        *locked(&self.max_timestamp) = None;
+    }
+
+    /// Removes the segment's files, the batches first.
+    pub fn remove_files(&self) -> io::Result<()> {
+        for kind in [Kind::Log, Kind::OffsetIndex, Kind::TimeIndex, Kind::TxnIndex, Kind::ProducerSnapshot] {
+            self.place.remove(FileName::live(self.base, kind))?;
+        }
+        Ok(())
+    }
+
     /// Cuts the segment to the batches below `offset`, which start at `position`.
     pub fn truncate(&self, offset: Offset, position: u64) -> io::Result<()> {
         self.offset_index.truncate_to(offset)?;
@@ -169,8 +198,8 @@ impl Segment {
         self.txn_index.file().release();
     }
 
-    /// Renames the segment's files and its producer snapshot to `.deleted`. The batches go last: an index without a
-    /// segment is dropped by recovery, a segment without an index costs it a scan.
+    /// Renames the segment's files and its producer snapshot to `.deleted`. The batches go last: a segment without
+    /// an index costs recovery a scan, and an index of a lost segment would be in the way.
     pub fn mark_deleted(&self) -> io::Result<()> {
         for kind in [Kind::OffsetIndex, Kind::TimeIndex, Kind::TxnIndex, Kind::ProducerSnapshot, Kind::Log] {
             self.place.restage(FileName::live(self.base, kind), Stage::Deleted)?;

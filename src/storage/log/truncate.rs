@@ -10,6 +10,7 @@ use super::lazy_file::Place;
 use super::names::{FileName, Kind, Stage};
 use super::read::HeaderWalk;
 use super::segment::Segment;
+use super::time_index::TimestampOffset;
 use super::view::segment_of;
 use super::{Active, Log, LogError, Ruler};
 use crate::types::{Offset, TimestampMs};
@@ -51,7 +52,7 @@ impl Log {
         let end = self.ruler.log_end;
         if offset >= end {
             // A leader that never wrote has noted an epoch at the end that its successor may contradict.
-            self.epochs_dirty |= self.epochs.truncate_from_end(end);
+            self.epoch_changes.note_if(self.epochs.truncate_from_end(end));
             self.publish();
             return Ok(false);
         }
@@ -72,7 +73,7 @@ impl Log {
         let doomed = self.segments[keep + 1..].to_vec();
         self.segments = self.segments[..=keep].into();
         let position = position_of(&last, offset)?;
-        self.epochs_dirty |= self.epochs.truncate_from_end(offset);
+        self.epoch_changes.note_if(self.epochs.truncate_from_end(offset));
         let Ruler { log_start, high_watermark, flushed, .. } = self.ruler;
         self.draw(Ruler {
             log_start: log_start.min(offset),
@@ -82,6 +83,8 @@ impl Log {
         });
         self.remove_now(&doomed)?;
         last.truncate(offset, position)?;
+        self.cut_changes.note();
+        find_max_timestamp(&last)?;
         self.active = Active::new(now);
         Ok(())
     }
@@ -91,7 +94,7 @@ impl Log {
         self.check_in_service()?;
         self.truncations += 1;
         self.tail.clear();
-        self.epochs_dirty |= self.epochs.truncate_from_end(Offset::ZERO);
+        self.epoch_changes.note_if(self.epochs.truncate_from_end(Offset::ZERO));
         let started = self.start_over(start, now);
         self.or_poison("truncate", started)?;
         self.draw(Ruler { log_start: start, high_watermark: start, flushed: start, log_end: start });
@@ -102,7 +105,7 @@ impl Log {
         let doomed = self.segments.to_vec();
         self.remove_now(&doomed)?;
         self.segments = [Arc::new(Segment::create(self.place.clone(), start)?)].into();
-        self.dir_dirty = true;
+        self.dir_changes.note();
         self.active = Active::new(now);
         Ok(())
     }
@@ -116,7 +119,7 @@ impl Log {
             return Err(LogError::OutOfRange { offset: to, from: log_start, to: high_watermark });
         }
         if to > log_start {
-            self.epochs_dirty |= self.epochs.truncate_from_start(to);
+            self.epoch_changes.note_if(self.epochs.truncate_from_start(to));
             self.draw(Ruler { log_start: to, ..self.ruler });
         }
         Ok(())
@@ -164,4 +167,18 @@ fn position_of(segment: &Segment, offset: Offset) -> io::Result<u64> {
         }
     }
     Ok(segment.size())
+}
+
+/// Looks up the largest timestamp of a segment that was cut: its time index no longer ends with that.
+fn find_max_timestamp(segment: &Segment) -> io::Result<()> {
+    segment.forget_max_timestamp();
+    let mut max = segment.max_timestamp()?;
+    let mut walk = HeaderWalk::new(segment, segment.search_from(max.offset)?)?;
+    while let Some((_, header)) = walk.advance()? {
+        if header.max_timestamp > max.timestamp {
+            max = TimestampOffset { timestamp: header.max_timestamp, offset: header.last_offset() };
+        }
+    }
+    segment.set_max_timestamp(max);
+    Ok(())
 }

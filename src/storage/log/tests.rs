@@ -1,0 +1,353 @@
+//! The log against a plain list of batches, through random appends, flushes, truncations, restarts and crashes on a disk
+//! that forgets what was not synced.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+use crate::storage::disk::Disk;
+use crate::storage::sim_disk::SimDisk;
+use crate::wire::batch::{Batches, PartialTail};
+use crate::wire::batch_builder::BatchBuilder;
+use crate::wire::compression::Compression;
+
+pub(super) const DIR: &str = "/data/topic-0";
+
+/// A batch as the model keeps it: what the log must give back.
+#[derive(Clone, Debug, PartialEq)]
+struct Kept {
+    base: Offset,
+    last: Offset,
+    /// Of each record.
+    timestamps: Vec<i64>,
+    bytes: Bytes,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Append {
+        timestamps: Vec<i64>,
+        value_len: usize,
+        compression: Compression,
+    },
+    Copy {
+        batches: usize,
+        gap: i64,
+    },
+    Flush,
+    /// Begins a flush that a later `Flush` or this op ends.
+    FlushSlowly,
+    Checkpoint,
+    Truncate(usize),
+    AdvanceStart(usize),
+    Close,
+    Kill,
+    Crash(u64),
+    RollDue,
+    ForgetTail,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let compression = prop_oneof![4 => Just(Compression::None), 1 => Just(Compression::Lz4)];
+    let append = (prop::collection::vec(900..1100i64, 1..4), 0..120usize, compression)
+        .prop_map(|(timestamps, value_len, compression)| Op::Append { timestamps, value_len, compression });
+    prop_oneof![
+        12 => append,
+        3 => (1..4usize, 0..3i64).prop_map(|(batches, gap)| Op::Copy { batches, gap }),
+        3 => Just(Op::Flush),
+        2 => Just(Op::FlushSlowly),
+        2 => Just(Op::Checkpoint),
+        1 => (0..8usize).prop_map(Op::Truncate),
+        1 => (0..100usize).prop_map(Op::AdvanceStart),
+        1 => Just(Op::Close),
+        1 => Just(Op::Kill),
+        2 => any::<u64>().prop_map(Op::Crash),
+        1 => Just(Op::RollDue),
+        1 => Just(Op::ForgetTail),
+    ]
+}
+
+pub(super) fn batch(timestamps: &[i64], value: &[u8], compression: Compression) -> Bytes {
+    let mut builder = BatchBuilder::new().compression(compression);
+    for &timestamp in timestamps {
+        builder.push(TimestampMs(timestamp), Some(b"key"), Some(value), &[]);
+    }
+    builder.build().unwrap()
+}
+
+fn placed(batch: &Bytes, base: Offset, epoch: LeaderEpoch) -> Bytes {
+    let mut bytes = batch.to_vec();
+    crate::wire::batch::place(&mut bytes, base, epoch);
+    bytes.into()
+}
+
+struct World {
+    disk: SimDisk,
+    config: Arc<LogConfig>,
+    log: Log,
+    batches: Vec<Kept>,
+    /// Other contents that a crash may bring back: what a truncation cut and no flush has made final.
+    ghosts: Vec<Vec<Kept>>,
+    flushing: Option<FlushWork>,
+    /// What the checkpoint of recovery points says.
+    recovery_point: Offset,
+    log_start: Offset,
+    epoch: i32,
+    now: i64,
+}
+
+impl World {
+    fn new() -> World {
+        let disk = SimDisk::new();
+        let config = Arc::new(LogConfig {
+            segment_bytes: 900,
+            index_interval_bytes: 100,
+            segment_index_bytes: 64,
+            segment_ms: 1_000,
+            ..LogConfig::default()
+        });
+        let args = open_args(Offset::ZERO, Offset::ZERO, false);
+        disk.create_dir_all(Path::new("/data")).unwrap();
+        disk.sync_dir(Path::new("/")).unwrap();
+        let log = Log::create(Arc::new(disk.clone()), Path::new(DIR), config.clone(), &args).unwrap();
+        World {
+            disk,
+            config,
+            log,
+            batches: Vec::new(),
+            ghosts: Vec::new(),
+            flushing: None,
+            recovery_point: Offset::ZERO,
+            log_start: Offset::ZERO,
+            epoch: 0,
+            now: 0,
+        }
+    }
+
+    fn end(&self) -> Offset {
+        self.batches.last().map_or(self.log.log_start(), |batch| batch.last.plus(1))
+    }
+
+    fn step(&mut self, op: &Op) {
+        self.now += 10;
+        let now = TimestampMs(self.now);
+        let epoch = LeaderEpoch(self.epoch);
+        match op {
+            Op::Append { timestamps, value_len, compression } => {
+                let batch = batch(timestamps, &vec![b'v'; *value_len], *compression);
+                let base = self.log.log_end();
+                let appended = self.log.append_as_leader(&batch, epoch, Origin::Client, now).unwrap();
+                assert_eq!(appended.first_offset, base);
+                self.keep(base, timestamps, placed(&batch, base, epoch));
+            }
+            Op::Copy { batches, gap } => {
+                let mut all = Vec::new();
+                let mut base = self.log.log_end().plus(*gap);
+                for index in 0..*batches {
+                    let timestamps = [1000 + index as i64, 1000];
+                    let bytes = placed(&batch(&timestamps, b"copied", Compression::None), base, epoch);
+                    all.extend_from_slice(&bytes);
+                    self.keep(base, &timestamps, bytes);
+                    base = base.plus(timestamps.len() as i64);
+                }
+                self.log.append_as_follower(&all.into(), now).unwrap();
+            }
+            Op::Flush => {
+                self.finish_flush();
+                self.log.flush().unwrap();
+                assert_eq!(self.log.flushed(), self.log.log_end());
+                self.ghosts.clear();
+            }
+            Op::FlushSlowly => {
+                self.finish_flush();
+                self.flushing = self.log.flush_work();
+            }
+            Op::Checkpoint => self.recovery_point = self.log.flushed(),
+            Op::Truncate(back) => self.truncate(*back, now),
+            Op::AdvanceStart(percent) => {
+                let (start, end) = (self.log.log_start(), self.log.log_end());
+                let to = start.plus(end.since(start) * *percent as i64 / 100);
+                self.log.set_high_watermark(end);
+                self.log.advance_log_start(to).unwrap();
+                self.log_start = to;
+                if let Some(doomed) = self.log.delete_before_start().unwrap() {
+                    doomed.remove().unwrap();
+                }
+            }
+            Op::Close => self.close(now),
+            Op::Kill => {
+                self.disk.kill();
+                let _ = self.reopen(false, now);
+            }
+            Op::Crash(seed) => {
+                self.disk.crash(*seed);
+                let _ = self.reopen(false, now);
+            }
+            Op::RollDue => {
+                self.log.roll_if_due(now).unwrap();
+            }
+            Op::ForgetTail => self.log.expire_tail(now.plus_ms(1)),
+        }
+        self.check();
+    }
+
+    fn keep(&mut self, base: Offset, timestamps: &[i64], bytes: Bytes) {
+        let last = base.plus(timestamps.len() as i64 - 1);
+        self.batches.push(Kept { base, last, timestamps: timestamps.to_vec(), bytes });
+    }
+
+    fn finish_flush(&mut self) {
+        if let Some(work) = self.flushing.take() {
+            let flushed = work.run().unwrap();
+            self.log.mark_flushed(flushed);
+        }
+    }
+
+    fn truncate(&mut self, back: usize, now: TimestampMs) {
+        let keep = self.batches.len().saturating_sub(back);
+        if keep == self.batches.len() {
+            return;
+        }
+        let to = match keep.checked_sub(1) {
+            Some(last) => self.batches[last].last.plus(1),
+            None => self.log.log_start().min(self.batches[0].base),
+        };
+        self.ghosts.push(self.batches.clone());
+        self.batches.truncate(keep);
+        self.log.truncate_to(to, now).unwrap();
+        assert_eq!(self.log.log_end(), to);
+        self.recovery_point = self.recovery_point.min(to);
+        self.log_start = self.log_start.min(to);
+        self.epoch += 1;
+        self.log.assign_epoch_start(LeaderEpoch(self.epoch));
+    }
+
+    fn close(&mut self, now: TimestampMs) {
+        self.flushing = None;
+        self.log.close().unwrap();
+        self.recovery_point = self.log.flushed();
+        self.ghosts.clear();
+        self.disk.kill();
+        let read_bytes = self.reopen(true, now);
+        assert_eq!(self.log.recovered(), Recovered::default());
+        assert!(read_bytes < 1000, "{read_bytes}");
+    }
+
+    /// Opens the log again and checks it against the model; returns how much opening read.
+    fn reopen(&mut self, clean: bool, now: TimestampMs) -> u64 {
+        self.flushing = None;
+        let flushed = self.log.flushed();
+        let args = OpenArgs { now, ..open_args(self.recovery_point, self.log_start, clean) };
+        let disk = Arc::new(self.disk.clone());
+        let before = self.disk.counts().read_bytes;
+        self.log = Log::open(disk, Path::new(DIR), self.config.clone(), &args).unwrap();
+        let read_bytes = self.disk.counts().read_bytes - before;
+        let end = self.log.log_end();
+        assert!(end >= flushed.min(self.end()) || !self.ghosts.is_empty(), "{end} < {flushed}");
+        assert_eq!(self.log.flushed(), end);
+        assert!(!self.log.recovered().lost_flushed);
+        // The log is a first part of what was written, or of what was before a truncation.
+        let stored = read_all(&self.log.view());
+        let candidates = std::iter::once(&self.batches).chain(&self.ghosts);
+        let found = candidates.filter_map(|batches| {
+            let live: Vec<&Kept> = batches.iter().filter(|kept| kept.last >= self.log.log_start()).collect();
+            let prefix: Vec<u8> =
+                live.iter().take_while(|kept| kept.last < end).flat_map(|kept| kept.bytes.to_vec()).collect();
+            (prefix == stored).then(|| batches.iter().take_while(|kept| kept.last < end).cloned().collect())
+        });
+        let found: Vec<Vec<Kept>> = found.collect();
+        self.batches = found.into_iter().next().expect("the log is none that was written");
+        self.ghosts.clear();
+        // What survived is durable now.
+        self.epoch += 1;
+        read_bytes
+    }
+
+    /// Reads everything in several ways.
+    fn check(&self) {
+        let view = self.log.view();
+        assert_eq!(view.log_end, self.log.log_end());
+        let live: Vec<&Kept> = self.batches.iter().filter(|kept| kept.last >= view.log_start).collect();
+        assert_eq!(read_all(&view), live.iter().flat_map(|kept| kept.bytes.to_vec()).collect::<Vec<u8>>());
+        for (index, kept) in live.iter().enumerate().step_by(3) {
+            let from = kept.last;
+            let got = fetch(&view, from, 1, view.log_end, true);
+            assert_eq!(got, kept.bytes, "one batch from {from}");
+            assert_eq!(fetch(&view, from, 1, view.log_end, false), b"");
+            assert_eq!(fetch(&view, from, 1000, kept.last, true), b"");
+            let bound = live[(index + 2).min(live.len() - 1)];
+            let got = fetch(&view, from, 300, bound.base, false);
+            let expected: Vec<u8> = live[index..]
+                .iter()
+                .take_while(|kept| kept.last < bound.base)
+                .flat_map(|k| k.bytes.to_vec())
+                .collect();
+            assert!(expected.starts_with(&got) && got.len() <= 300);
+        }
+        for timestamp in [0, 950, 1000, 1050, 2000] {
+            let expected = live.iter().find_map(|kept| {
+                let hit = |(index, &ts): (usize, &i64)| {
+                    let offset = kept.base.plus(index as i64);
+                    (ts >= timestamp && offset >= view.log_start).then_some((ts, offset))
+                };
+                kept.timestamps.iter().enumerate().find_map(hit)
+            });
+            let found = view.offset_for_timestamp(TimestampMs(timestamp)).unwrap();
+            assert_eq!(found.map(|found| (found.timestamp.0, found.offset)), expected, "at {timestamp}");
+        }
+        let epochs = view.epochs().entries();
+        assert!(epochs.windows(2).all(|pair| pair[0].epoch < pair[1].epoch && pair[0].start < pair[1].start));
+    }
+}
+
+pub(super) fn open_args(recovery_point: Offset, log_start: Offset, clean_shutdown: bool) -> OpenArgs {
+    OpenArgs {
+        recovery_point,
+        log_start,
+        clean_shutdown,
+        now: TimestampMs(0),
+        tail_budget: TailBudget::new(1 << 20, 2000),
+    }
+}
+
+fn fetch(view: &LogView, from: Offset, max: usize, upto: Offset, min_one: bool) -> Vec<u8> {
+    match view.read(from, max, upto, min_one).unwrap() {
+        ReadPlan::Ready(parts) => parts.concat(),
+        ReadPlan::Cold(read) => read.run().unwrap().to_vec(),
+    }
+}
+
+pub(super) fn read_all(view: &LogView) -> Vec<u8> {
+    let (mut from, mut all) = (view.log_start, Vec::new());
+    while from < view.log_end {
+        let bytes = fetch(view, from, 500, view.log_end, true);
+        for batch in Batches::new(&bytes, PartialTail::Refuse) {
+            let batch = batch.unwrap();
+            batch.check_crc().unwrap();
+            from = batch.header.next_offset();
+        }
+        assert!(!bytes.is_empty(), "nothing at {from} of {}", view.log_end);
+        all.extend_from_slice(&bytes);
+    }
+    all
+}
+
+impl TimestampMs {
+    fn plus_ms(self, ms: i64) -> TimestampMs {
+        TimestampMs(self.0 + ms)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn nothing_flushed_is_lost_and_nothing_torn_is_served(ops in prop::collection::vec(op(), 1..60)) {
+        let mut world = World::new();
+        for op in &ops {
+            world.step(op);
+        }
+    }
+}

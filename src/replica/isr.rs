@@ -70,7 +70,7 @@ impl IsrState {
         match self {
             IsrState::Committed(_) => {}
             IsrState::PendingExpand { retry_at, .. } | IsrState::PendingShrink { retry_at, .. } => {
-                *retry_at = at
+                *retry_at = at;
             }
         }
     }

@@ -9,6 +9,7 @@
 import argparse
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -109,6 +110,10 @@ def run_program(part):
     def run(options, report, work):
         command = [str(word) for word in command_of(options)]
         program = [toolchain.python(), HERE / part / f"{part}.py", "--work", work / part, "--command", shlex.join(command)]
+        if options.against == "kafka":
+            program += {"crash": ["--rounds", 4], "abuse": ["--limits", 0]}.get(part, [])  # it starts slowly and takes more memory
+        if options.seed is not None and part in ("crash", "abuse"):
+            program += ["--seed", options.seed]
         environment = {**os.environ, "PYTHONPATH": str(HERE)}
         if part == "takeover":
             environment["KAFKA_COMMAND"] = shlex.join(str(word) for word in toolchain.kafka_launcher())
@@ -121,7 +126,7 @@ def run_program(part):
                 if line.startswith("ok      "):
                     report.passed += 1
                 elif line.startswith("FAILED  "):
-                    report.failures.append(line[8:].split(": ")[0])
+                    report.failures.append(": ".join(line[8:].split(": ")[:2]).strip())
             status = process.wait()
         except BaseException:
             process.kill()
@@ -133,18 +138,29 @@ def run_program(part):
     return run
 
 
+def bench(options):
+    command = shlex.join(str(word) for word in command_of(options))
+    program = [toolchain.python(), HERE / "bench/bench.py", "--command", command]
+    return subprocess.run([str(word) for word in program], env={**os.environ, "PYTHONPATH": str(HERE)}).returncode
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="*", choices=[[], *PARTS], default=[], help=f"{', '.join(PARTS)}; default all")
+    parser.add_argument("part", nargs="*", help=f"{', '.join(PARTS)}, or bench; default all but bench")
     parser.add_argument("--binary", default=PROJECT / "target/release/floodmark", help="the floodmark binary")
     parser.add_argument("--launcher", help="a command that runs a broker in the foreground, given its properties file")
     parser.add_argument("--against", choices=["floodmark", "kafka"], default="floodmark")
     parser.add_argument("--bootstrap", help="a broker that runs already (clients only)")
     parser.add_argument("--client", action="append", choices=list(CLIENTS))
     parser.add_argument("--scenario", action="append", choices=[s.__name__ for s in scenarios.LIST])
+    parser.add_argument("--seed", type=int, help="for crash and abuse; each prints the one that it took")
     parser.add_argument("--setup", action="store_true", help="only fetch and build what the checks need")
     parser.add_argument("--keep", action="store_true", help="keep logs and data even if all passed")
-    return parser.parse_args()
+    options = parser.parse_args()
+    unknown = set(options.part) - {*PARTS, "bench"}
+    if unknown:
+        parser.error(f"there is no part {', '.join(unknown)}")
+    return options
 
 
 def main():
@@ -153,6 +169,8 @@ def main():
     work = Path(tempfile.mkdtemp(prefix="floodmark-compat-"))
     parts = {"clients": run_clients, **{part: run_program(part) for part in PARTS[1:]}}
     try:
+        if options.part == ["bench"]:
+            return bench(options)
         if options.setup:
             for command in CLIENTS.values():
                 command()
@@ -171,7 +189,6 @@ def main():
         print(f"compat-tests: {missing}", file=sys.stderr, flush=True)
         return 1
     if status == 0 and not options.keep:
-        import shutil
         shutil.rmtree(work, ignore_errors=True)
     else:
         print(f"logs and data are in {work}", file=sys.stderr, flush=True)

@@ -90,6 +90,12 @@ class Watcher:
         self.consumer.close()
 
 
+def create_topics(broker, topics):
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics]).values():
+        future.result(30)
+
+
 def a_consumer(broker):
     return Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.auto.commit": False,
                      "auto.offset.reset": "earliest", "check.crcs": True, "fetch.wait.max.ms": 100, **QUICK})
@@ -159,13 +165,9 @@ def run_rounds(broker, writers, rounds, dice):
 
 
 def kill_while_starting(broker, after_s):
-    import subprocess
-    with broker.log.open("ab") as log:
-        process = subprocess.Popen([*broker.command, str(broker.config)], stdin=subprocess.DEVNULL, stdout=log,
-                                   stderr=subprocess.STDOUT, start_new_session=True)
+    broker.launch()
     time.sleep(after_s)
-    process.kill()
-    process.wait()
+    broker.kill()
 
 
 def verify(broker, writer, idempotent):
@@ -211,9 +213,7 @@ def crash(options, report):
         plain = Writer(broker, "plain", options.seed, **{"acks": 1, "enable.idempotence": False})
         everyone = [*writers, plain]
         topics = [writer.topic for writer in everyone]
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics]).values():
-            future.result(30)
+        create_topics(broker, topics)
         watcher = Watcher(broker, topics)
         report.check("crash: producers go on over every kill", run_rounds, broker, everyone, options.rounds, dice)
         watcher.close()

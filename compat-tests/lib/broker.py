@@ -84,12 +84,17 @@ class Broker:
         self.config = self.work / "server.properties"
         self.config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
-    def start(self):
-        begun = time.monotonic()
-        seen = self.log.stat().st_size if self.log.exists() else 0
+    def launch(self):
+        """Starts the process and waits for nothing."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen([*self.command, str(self.config)], stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=subprocess.STDOUT, start_new_session=True)
+
+    def start(self):
+        """Starts the process and waits until it says that it is ready."""
+        begun = time.monotonic()
+        seen = self.log.stat().st_size if self.log.exists() else 0
+        self.launch()
         pause = 0.005
         while True:
             with self.log.open("rb") as log:

@@ -1,6 +1,7 @@
 """The frame of a part that is a program of its own: its arguments, its broker, its exit status."""
 import argparse
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -17,7 +18,8 @@ def main(description, work, **extra):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
     options = parser.parse_args()
     options.command = shlex.split(options.command)
-    options.work.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(options.work, ignore_errors=True)
+    options.work.mkdir(parents=True)
     report = Report()
     try:
         work(options, report)

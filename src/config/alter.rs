@@ -1,11 +1,9 @@
 //! What may be set while the cluster runs: validation of whole new configurations of topics, brokers, groups and
 //! subscriptions. Pure; knows no requests. Invariant: what passes here can be laid into `Layers`.
 
-use std::collections::BTreeSet;
-
 use super::checks;
 use super::def::{ConfigDef, Dynamic, Scope};
-use super::layers::{Layers, Texts};
+use super::layers::{Layers, Texts, streams_assignor};
 use super::table::{BrokerKey, broker_key, table};
 use super::topic::{RemoteStorage, TopicConfig};
 use super::value::Value;
@@ -106,11 +104,9 @@ impl Layers {
         for (key, value) in &values {
             self.check_group_bounds(key, value)?;
         }
-        if let Some(text) = new.get("streams.rack.aware.assignment.tags") {
-            let tags: Vec<&str> = text.split(',').map(str::trim).filter(|tag| !tag.is_empty()).collect();
-            if tags.iter().collect::<BTreeSet<_>>().len() != tags.len() {
-                return Err(InvalidConfig.refuse("streams.rack.aware.assignment.tags", "has a tag twice"));
-            }
+        let tags = "streams.rack.aware.assignment.tags";
+        if new.get(tags).is_some_and(|text| checks::has_repeated_entry(text)) {
+            return Err(InvalidConfig.refuse(tags, "has a tag twice"));
         }
         for kind in ["consumer", "share", "streams"] {
             self.check_group_session(kind, &values)?;
@@ -122,7 +118,7 @@ impl Layers {
         match (key, value) {
             ("streams.assignor.name", Value::Text(name)) => {
                 let known = match self.value("group.streams.assignors") {
-                    Value::List(known) => known,
+                    Value::List(known) => known.iter().map(|it| streams_assignor(it).to_owned()).collect(),
                     _ => Vec::new(),
                 };
                 if !known.contains(name) {

@@ -113,8 +113,9 @@ fn logs(findings: &mut Findings<'_>) {
     );
     let threads = findings.number("log.cleaner.threads");
     let buffer = findings.number("log.cleaner.dedupe.buffer.size");
+    findings.require(threads >= 1, "log.cleaner.threads", "must be at least 1");
     findings.require(
-        threads == 0 || buffer / threads > 1024 * 1024,
+        threads < 1 || buffer / threads > 1024 * 1024,
         "log.cleaner.dedupe.buffer.size",
         format!("must be more than 1 MiB for each of the {threads} log.cleaner.threads"),
     );
@@ -178,6 +179,15 @@ fn groups(findings: &mut Findings<'_>) {
     }
     let assignors = findings.list("group.share.assignors").len();
     findings.require(assignors == 1, "group.share.assignors", "must name exactly one assignor");
+    let tags = "group.streams.rack.aware.assignment.tags";
+    let twice = findings.layers.fixed.get(tags).is_some_and(|setting| has_repeated_entry(&setting.text));
+    findings.require(!twice, tags, "has a tag twice");
     let classic = findings.list("group.coordinator.rebalance.protocols").iter().any(|name| name == "classic");
     findings.require(classic, "group.coordinator.rebalance.protocols", "cannot leave out classic");
+}
+
+/// Whether the text of a list has an entry twice, which its value no longer shows.
+pub(super) fn has_repeated_entry(text: &str) -> bool {
+    let entries: Vec<&str> = text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect();
+    entries.iter().enumerate().any(|(index, entry)| entries[..index].contains(entry))
 }

@@ -106,12 +106,17 @@ fn convert(def: &ConfigDef, synonym: &Synonym, value: Value) -> Value {
         (Value::Integer(number), _) if number < 0 && def.name == "retention.ms" => Value::Integer(-1),
         (Value::Integer(number), Unit::Minutes) => Value::Integer(millis(number, 60_000)),
         (Value::Integer(number), Unit::Hours) => Value::Integer(millis(number, 3_600_000)),
-        // A broker offers several assignors; a group that chooses none gets the first.
-        (Value::List(mut entries), _) if def.name == "streams.assignor.name" && !entries.is_empty() => {
-            Value::Text(entries.swap_remove(0))
+        // A broker may offer several assignors; a group that chooses none gets the first.
+        (Value::List(entries), _) if def.name == "streams.assignor.name" => {
+            entries.first().map_or(Value::Null, |first| Value::Text(streams_assignor(first).to_owned()))
         }
         (value, _) => value,
     }
+}
+
+/// The name of an assignor of tasks that may be given by its class.
+pub(super) fn streams_assignor(entry: &str) -> &str {
+    if entry.ends_with(".StickyTaskAssignor") { "sticky" } else { entry }
 }
 
 /// Lays the layers over each other. A property in a higher layer also hides the synonyms of lower ones, so that

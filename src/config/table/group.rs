@@ -2,7 +2,7 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, int, list, long, short, string};
-use super::NO_GROUPS;
+use super::{CONSUMER_ASSIGNORS, NO_GROUPS};
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
@@ -48,7 +48,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("Whether assignments of consumer groups are computed in the background."),
     int("group.consumer.max.size", "2147483647").at_least(1).instead(NO_GROUPS)
         .doc("The most members of a consumer group."),
-    list("group.consumer.assignors", "uniform,range").filled_list().instead(NO_GROUPS)
+    list("group.consumer.assignors", "uniform,range").filled_list_of(CONSUMER_ASSIGNORS).instead(NO_GROUPS)
         .doc("The assignors for consumer groups, the default one first."),
     string("group.consumer.migration.policy", "bidirectional")
         .one_of_ignoring_case(&["DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"]).instead(NO_GROUPS)
@@ -65,7 +65,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How many partitions the topic of offsets has; not to be changed later."),
     int("offsets.topic.segment.bytes", "104857600").at_least(1).high().instead(NO_GROUPS)
         .doc("The size of a segment of the topic of offsets."),
-    int("offsets.topic.compression.codec", "0").high().instead(NO_GROUPS)
+    int("offsets.topic.compression.codec", "0").between(0, 4).high().instead(NO_GROUPS)
         .doc("How the topic of offsets is compressed: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."),
     int("offsets.retention.minutes", "10080").at_least(1).high().instead(NO_GROUPS)
         .doc("How long the offsets of a group without members are kept."),

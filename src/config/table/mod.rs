@@ -59,6 +59,17 @@ const UNSTABLE: &str = "only finished versions are offered";
 
 const COMPRESSIONS: &[&str] = &["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"];
 
+// Assignors may be named by the classes that Kafka has for them; there are no others.
+const CONSUMER_ASSIGNORS: &[&str] = &[
+    "uniform",
+    "range",
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
+];
+const SHARE_ASSIGNORS: &[&str] = &["simple", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor"];
+const STREAMS_ASSIGNORS: &[&str] =
+    &["sticky", "org.apache.kafka.coordinator.group.streams.assignor.StickyTaskAssignor"];
+
 /// Properties that Kafka leaves to a plug-in, so that they have no type: their name (or its beginning, with a dot at
 /// the end) and what happens instead.
 const PLUG_INS: &[(&str, &str)] = &[

@@ -2,7 +2,7 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, int, list, short, string};
-use super::{NO_CLASSES, NO_PURGATORY, NO_SHARE};
+use super::{NO_CLASSES, NO_PURGATORY, NO_SHARE, SHARE_ASSIGNORS};
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
@@ -28,7 +28,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("Whether assignments of share groups are computed in the background."),
     int("group.share.max.size", "200").between(1, 1000).instead(NO_SHARE)
         .doc("The most members of a share group."),
-    list("group.share.assignors", "simple").filled_list().instead(NO_SHARE)
+    list("group.share.assignors", "simple").filled_list_of(SHARE_ASSIGNORS).instead(NO_SHARE)
         .doc("The assignor for share groups."),
     int("group.share.max.share.sessions", "2000").at_least(1).instead(NO_SHARE)
         .doc("The most share sessions that a broker remembers."),
@@ -84,7 +84,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How many partitions the topic of share state has; not to be changed later."),
     int("share.coordinator.state.topic.segment.bytes", "104857600").at_least(1).high().instead(NO_SHARE)
         .doc("The size of a segment of the topic of share state."),
-    int("share.coordinator.state.topic.compression.codec", "0").high().instead(NO_SHARE)
+    int("share.coordinator.state.topic.compression.codec", "0").between(0, 4).high().instead(NO_SHARE)
         .doc("How the topic of share state is compressed: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."),
     int("share.coordinator.state.topic.prune.interval.ms", "300000").at_least(1).low().internal()
         .instead(NO_SHARE)

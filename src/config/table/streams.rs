@@ -2,7 +2,7 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, class, int, list, long};
-use super::{NO_CLASSES, NO_STREAMS};
+use super::{NO_CLASSES, NO_STREAMS, STREAMS_ASSIGNORS};
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
@@ -26,7 +26,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("The most that a group may set for it."),
     boolean("group.streams.assignor.offload.enable", "true").cluster_wide().internal().instead(NO_STREAMS)
         .doc("Whether assignments of streams groups are computed in the background."),
-    list("group.streams.assignors", "sticky").filled_list().instead(NO_STREAMS)
+    list("group.streams.assignors", "sticky").filled_list_of(STREAMS_ASSIGNORS).instead(NO_STREAMS)
         .doc("The assignors of tasks, the default one first."),
     int("group.streams.max.size", "2147483647").at_least(1).instead(NO_STREAMS)
         .doc("The most members of a streams group."),

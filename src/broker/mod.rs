@@ -11,6 +11,8 @@ pub mod mailbox;
 pub mod partitions;
 pub mod shard;
 pub mod checkpoints;
+pub mod dynamic_config;
+pub mod loggers;
 
 mod hosted;
 mod ledger;

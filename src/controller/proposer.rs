@@ -14,7 +14,7 @@ use crate::controller::quorum::{QuorumStatus, QuorumView};
 use crate::controller::raft_types::{Applied, Batch};
 use crate::controller::state_machine::Published;
 use crate::metadata::{Decision, Image, ImageVersion};
-use crate::types::TimestampMs;
+use crate::types::{NodeId, TimestampMs};
 
 /// Decisions that may wait; more wait where they are made.
 const QUEUE_LEN: usize = 1024;
@@ -82,6 +82,11 @@ impl MetadataHandle {
             answer.await.unwrap_or(Err(ProposeError::ShuttingDown))
         };
         tokio::time::timeout(limit, asked).await.unwrap_or(Err(ProposeError::Timeout))
+    }
+
+    /// The node that leads the quorum, as far as this one knows.
+    pub fn leader(&self) -> Option<NodeId> {
+        self.quorum.leader()
     }
 
     /// The state of the quorum, as DescribeQuorum tells it.

@@ -1,0 +1,71 @@
+//! This broker's configuration as the metadata has it at one moment: its own file under the cluster's defaults and what was
+//! set for this broker.
+//!
+//! Pulled, not pushed: whoever holds an image asks for the configuration that goes with it, so a change is in force for
+//! every request that sees it. Invariant: the layers are computed again only when their part of the metadata changed.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::config::{BrokerConfig, Layers, Texts};
+use crate::metadata::Image;
+use crate::metadata::configs::{ConfigResource, ConfigValues, ResourceType};
+use crate::types::NodeId;
+
+/// The configuration at one moment.
+#[derive(Debug)]
+pub struct Effective {
+    pub layers: Layers,
+    pub broker: BrokerConfig,
+    cluster: ConfigValues,
+    own: ConfigValues,
+}
+
+#[derive(Debug)]
+pub struct DynamicConfig {
+    own: ConfigResource,
+    current: ArcSwap<Effective>,
+}
+
+impl DynamicConfig {
+    /// `layers` are those of the node's own sources.
+    pub fn new(node: NodeId, layers: Layers) -> DynamicConfig {
+        let broker = layers.broker_config();
+        let (cluster, own) = (ConfigValues::default(), ConfigValues::default());
+        DynamicConfig {
+            own: ConfigResource::new(ResourceType::Broker, node.to_string()),
+            current: ArcSwap::from_pointee(Effective { layers, broker, cluster, own }),
+        }
+    }
+
+    /// What was in force when somebody last looked at the metadata.
+    pub fn latest(&self) -> Arc<Effective> {
+        self.current.load_full()
+    }
+
+    /// What is in force with `image`.
+    pub fn at(&self, image: &Image) -> Arc<Effective> {
+        let current = self.current.load_full();
+        let cluster = image.configs.get(&ConfigResource::cluster()).cloned().unwrap_or_default();
+        let own = image.configs.get(&self.own).cloned().unwrap_or_default();
+        if current.cluster == cluster && current.own == own {
+            return current;
+        }
+        let layers = current.layers.with_dynamic(&texts(&cluster), &texts(&own));
+        let broker = layers.broker_config();
+        let changed = Arc::new(Effective { layers, broker, cluster, own });
+        self.current.store(Arc::clone(&changed));
+        changed
+    }
+}
+
+/// Values of the metadata in the form in which the configuration takes them.
+pub fn texts(values: &ConfigValues) -> Texts {
+    values.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+}
+
+/// What is set on a resource.
+pub fn overrides(image: &Image, resource: &ConfigResource) -> Texts {
+    image.configs.get(resource).map(texts).unwrap_or_default()
+}

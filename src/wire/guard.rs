@@ -15,8 +15,9 @@
 //!   unless it is small enough to be a tag. The rule holds for each byte as if a varint started there, so that a
 //!   boolean outside 0 and 1 cannot hide the varint behind it.
 //! - A length that fits the frame but is beyond [`MAX_ARRAY_LEN`] may belong to bytes only. The reader is given a
-//!   stand-in of 1; if it then asks for one byte as a slice, it was bytes, and it gets all of them. An `i32` that is
-//!   followed by something else was a number or an array: a second survey hands out -2 for it and so tells which.
+//!   stand-in of 1; if it then asks for one byte as a slice, it was bytes, and it gets all of them. (Two bytes if the
+//!   length was that of a tagged field, which is not counted from one.) An `i32` that is followed by something else was
+//!   a number or an array: a second survey hands out -2 for it and so tells which.
 //!
 //! Invariant: when [`decode`] reaches the second decode, every array of the message holds as many elements as it
 //! announces, at most `MAX_ARRAY_LEN` each, and the message takes at most [`MAX_READS`] reads.
@@ -30,9 +31,13 @@ use std::ops::Range;
 /// many partitions; what a few bytes of input can reserve for a moment is this many elements.
 pub const MAX_ARRAY_LEN: usize = 1 << 18;
 
-/// The most reads (one for a number, two for a string, one for each byte of a varint) that a message may take. It bounds
-/// the memory of the decoded message, which for arrays of small elements is a multiple of the frame's.
+/// The most reads that a message may take: one for a number, two for a string, one for each byte of a varint. It bounds
+/// the memory of the decoded message, which for arrays of small elements is many times the frame's.
 pub const MAX_READS: usize = 1 << 21;
+
+/// A message may take this many reads, and from there on one for every two of its bytes, up to `MAX_READS`: only frames
+/// made to be expensive have more parts than that.
+const FREE_READS: usize = 1 << 16;
 
 /// Varints up to this value pass however few bytes follow, since they may be tags. Kafka's own tags are below 10;
 /// vendors number theirs from 10 000.
@@ -43,6 +48,9 @@ const NO_LENGTH: i32 = -2;
 
 /// What a reader gets instead of a length beyond `MAX_ARRAY_LEN`, until it shows that it reads bytes.
 const STAND_IN: usize = 1;
+
+/// The same as a varint, which counts from one.
+const STAND_IN_VARINT: usize = STAND_IN + 1;
 
 /// Why a message could not be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -78,25 +86,47 @@ fn check<T: Decodable>(body: &Bytes, version: i16) -> Result<(), DecodeError> {
     verify.run::<T>(version)
 }
 
-/// A length read a moment ago that was replaced by `STAND_IN`; it stands where the bytes must start.
+/// A length read a moment ago that was replaced; it stands where the bytes must start.
 struct Pending {
     at: usize,
-    len: usize,
+    /// What the reader asks for if it reads bytes, and what it is to get.
+    len: Length,
     /// A varint cannot be a plain number, so what follows must be bytes.
     must_be_bytes: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Length {
+    /// Of an `i32`.
+    Plain(usize),
+    /// A varint is the length plus one of compact bytes, or the size of a tagged field.
+    Varint(usize),
+}
+
+impl Length {
+    /// The true length behind a wish for `size` bytes; `None` if the stand-in leads to no such wish.
+    fn meant_by(self, size: usize) -> Option<usize> {
+        match (self, size) {
+            (Length::Plain(len), STAND_IN) => Some(len),
+            (Length::Varint(value), STAND_IN) => Some(value - 1),
+            (Length::Varint(value), STAND_IN_VARINT) => Some(value),
+            _ => None,
+        }
+    }
 }
 
 /// A varint that is being replaced while its bytes are read one by one.
 struct Replaced {
     start: usize,
     width: usize,
-    len: usize,
+    value: usize,
 }
 
 /// The buffer of the first pass.
 struct Guard {
     rest: Bytes,
     end: usize,
+    /// How many reads are left.
     reads: usize,
     failed: Option<&'static str>,
     pending: Option<Pending>,
@@ -113,8 +143,8 @@ impl Guard {
     fn new(body: Bytes, known: Option<Vec<usize>>) -> Guard {
         Guard {
             end: body.len(),
+            reads: MAX_READS.min(FREE_READS + body.len() / 2),
             rest: body,
-            reads: 0,
             failed: None,
             pending: None,
             replaced: None,
@@ -153,12 +183,16 @@ impl Guard {
         self.end = 0;
     }
 
+    fn count_read(&mut self) {
+        match self.reads.checked_sub(1) {
+            Some(left) => self.reads = left,
+            None => self.fail("message has too many parts"),
+        }
+    }
+
     /// Counts a read, and settles what a stand-in was for: anything but bytes comes through here.
     fn begin_read(&mut self) {
-        self.reads += 1;
-        if self.reads > MAX_READS {
-            self.fail("message has too many parts");
-        }
+        self.count_read();
         if let Some(pending) = self.pending.take() {
             if pending.must_be_bytes {
                 self.fail("array too long");
@@ -180,7 +214,7 @@ impl Guard {
         if len > remaining || !may_be_bytes {
             return NO_LENGTH;
         }
-        self.pending = Some(Pending { at, len, must_be_bytes: self.known.is_some() });
+        self.pending = Some(Pending { at, len: Length::Plain(len), must_be_bytes: self.known.is_some() });
         STAND_IN as i32
     }
 
@@ -194,18 +228,17 @@ impl Guard {
         if value <= after.min(MAX_ARRAY_LEN) + 1 || value <= MAX_TAG {
             return self.rest.first().copied();
         }
-        let len = value - 1;
-        if len > after {
+        if value - 1 > after {
             return None;
         }
-        self.replaced = Some(Replaced { start: self.position(), width, len });
+        self.replaced = Some(Replaced { start: self.position(), width, value });
         Some(self.replaced_byte(self.position(), width))
     }
 
-    /// The stand-in plus one as a varint of the width that the real one has, so that positions stay as they are.
+    /// The stand-in as a varint of the width that the real one has, so that positions stay as they are.
     fn replaced_byte(&self, start: usize, width: usize) -> u8 {
         let index = self.position() - start;
-        let bits = if index == 0 { STAND_IN as u8 + 1 } else { 0 };
+        let bits = if index == 0 { STAND_IN_VARINT as u8 } else { 0 };
         if index + 1 < width { bits | 0x80 } else { bits }
     }
 
@@ -215,27 +248,29 @@ impl Guard {
         if let Some(replaced) = &self.replaced
             && at == replaced.start + replaced.width
         {
-            self.pending = Some(Pending { at, len: replaced.len, must_be_bytes: true });
+            self.pending = Some(Pending { at, len: Length::Varint(replaced.value), must_be_bytes: true });
             self.replaced = None;
         }
     }
 
     /// The true length of the bytes that a reader wants `size` of; `None` if it may not have them.
     fn admit_bytes(&mut self, size: usize) -> Option<usize> {
-        self.reads += 1;
-        if self.replaced.is_some() || self.reads > MAX_READS {
-            self.fail("malformed varint or message with too many parts");
+        self.count_read();
+        if self.replaced.is_some() {
+            self.fail("malformed varint");
+        }
+        if self.failed.is_some() {
             return None;
         }
         let Some(pending) = self.pending.take() else { return Some(size) };
-        if size != STAND_IN {
+        let Some(len) = pending.len.meant_by(size) else {
             self.fail("array too long");
             return None;
-        }
+        };
         if !pending.must_be_bytes {
             self.bytes_at.push(pending.at);
         }
-        Some(pending.len)
+        Some(len)
     }
 }
 

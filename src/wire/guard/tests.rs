@@ -90,13 +90,15 @@ fn numbers_that_look_like_lengths_are_left_alone() {
 fn unknown_tags_pass_with_their_values() {
     let request = SaslAuthenticateRequest::default()
         .with_unknown_tagged_field(16_000, Bytes::new())
-        .with_unknown_tagged_field(300, Bytes::from_static(b"x"));
+        .with_unknown_tagged_field(300, Bytes::from_static(b"x"))
+        .with_unknown_tagged_field(301, vec![5; 2 * MAX_ARRAY_LEN].into());
     assert_eq!(decode::<SaslAuthenticateRequest>(encode(&request, 2), 2).unwrap(), request);
 }
 
 #[test]
 fn long_arrays_are_refused_before_they_are_read() {
-    let topic = MetadataRequestTopic::default().with_name(Some(TopicName(StrBytes::from_static_str(""))));
+    let topic =
+        MetadataRequestTopic::default().with_name(Some(TopicName(StrBytes::from_static_str("a-topic"))));
     for version in [1, 9] {
         let request = |topics| MetadataRequest::default().with_topics(Some(vec![topic.clone(); topics]));
         assert!(decode::<MetadataRequest>(encode(&request(MAX_ARRAY_LEN), version), version).is_ok());

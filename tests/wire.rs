@@ -1,0 +1,10 @@
+//! The wire against Kafka: golden bytes that Kafka's own classes wrote (see compat-tests/golden), for every API of the
+//! table in every version, decoded and encoded again; and the same bytes, broken in many ways, as input that must cost
+//! neither a panic nor memory.
+
+#[path = "wire/allocator.rs"]
+mod allocator;
+#[path = "wire/broken.rs"]
+mod broken;
+#[path = "wire/golden.rs"]
+mod golden;

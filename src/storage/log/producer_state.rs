@@ -34,6 +34,8 @@ pub enum ProducerError {
     OutOfOrderSequence { producer_id: ProducerId, sequence: i32, last: i32 },
     #[error("producer {producer_id} wrote outside of its open transaction")]
     NotTransactional { producer_id: ProducerId },
+    #[error("producer {producer_id} has no transaction of which this partition is known to be a part")]
+    Unverified { producer_id: ProducerId },
     #[error(
         "a coordinator with epoch {epoch} tried to end a transaction of producer {producer_id}, one with {current} has before"
     )]
@@ -51,6 +53,16 @@ pub enum MarkerEpoch {
     /// A later one: version 2 raises the epoch with each transaction (KIP-890). The same epoch again is let pass when no
     /// transaction is open, since then the marker is a repetition.
     Later,
+}
+
+/// What the transaction coordinator has said about an append, as far as it was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Coordinated {
+    /// The partition is part of a transaction that the producer has open (KIP-890). Without this no transaction begins
+    /// here: one that no coordinator knows of would never end.
+    pub verified: bool,
+    /// Of a marker that it wrote.
+    pub marker_epoch: MarkerEpoch,
 }
 
 /// The outcome of a check.
@@ -205,7 +217,7 @@ impl ProducerState {
         header: &BatchHeader,
         body: &[u8],
         origin: Origin,
-        marker_epoch: MarkerEpoch,
+        coordinated: Coordinated,
     ) -> Result<Checked, ProducerError> {
         let change = change_of(header, body)?;
         let entry = self.producers.get(&header.producer_id);
@@ -218,6 +230,10 @@ impl ProducerState {
                     return Ok(Checked::Duplicate(duplicate));
                 }
                 check_epoch(header, entry)?;
+                let open = entry.current_txn_first_offset.is_some() && header.producer_epoch == entry.epoch;
+                if *transactional && !open && !coordinated.verified {
+                    return Err(ProducerError::Unverified { producer_id: header.producer_id });
+                }
                 if origin == Origin::Client {
                     check_sequence(header, entry)?;
                 }
@@ -227,7 +243,7 @@ impl ProducerState {
             }
             Change::Marker { marker, .. } if origin != Origin::Replication => {
                 let entry = entry.unwrap_or(&ProducerEntry::EMPTY);
-                check_marker(header, marker, entry, marker_epoch)?;
+                check_marker(header, marker, entry, coordinated.marker_epoch)?;
             }
             _ => {}
         }

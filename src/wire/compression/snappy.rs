@@ -44,7 +44,8 @@ impl<'i> Blocks<'i> {
         }
     }
 
-    /// Decompresses the next block into the scratch buffer and returns its length; `None` at the end.
+    /// Decompresses the next block, which may make `allowed` bytes, into the scratch buffer and returns its length;
+    /// `None` at the end.
     pub(super) fn next(
         &mut self,
         allowed: usize,
@@ -93,9 +94,8 @@ fn decompress(block: &[u8], allowed: usize, scratch: &mut Scratch) -> Result<usi
     if len > block.len() * EXPANSION_MAX {
         return Err(corrupt("a block cannot expand to its length"));
     }
-    // One byte more than allowed shows the caller that the limit is passed, without the memory for all of it.
     if len > allowed {
-        return Ok(scratch.buffer(allowed + 1).len());
+        return Err(DecompressError::TooLarge { limit: allowed });
     }
     snap::raw::Decoder::new().decompress(block, scratch.buffer(len)).map_err(|e| corrupt(&e.to_string()))
 }

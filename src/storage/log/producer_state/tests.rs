@@ -45,7 +45,7 @@ fn marker(id: ProducerId, epoch: i16, offset: i64, result: TxnResult, coordinato
 
 fn check(state: &ProducerState, batch: &Written, origin: Origin) -> Result<Checked, ProducerError> {
     let (header, body) = batch.parts();
-    state.check(&header, body, origin, MarkerEpoch::SameOrLater)
+    state.check(&header, body, origin, Coordinated { verified: true, ..Coordinated::default() })
 }
 
 /// Checks and applies.
@@ -176,6 +176,27 @@ fn transactions_hold_the_last_stable_offset_until_their_marker_is_replicated() {
 }
 
 #[test]
+fn no_transaction_begins_that_its_coordinator_does_not_know() {
+    let mut state = ProducerState::default();
+    let unverified = |state: &ProducerState, batch: &Written, origin| {
+        let (header, body) = batch.parts();
+        state.check(&header, body, origin, Coordinated::default())
+    };
+    let refused = Err(ProducerError::Unverified { producer_id: P });
+    let first = data(P, 0, 0, 0, 1, true);
+    assert_eq!(unverified(&state, &first, Origin::Client), refused);
+    assert_eq!(unverified(&state, &first, Origin::Coordinator), refused);
+    client(&mut state, &first).unwrap();
+    // Once begun it goes on, but not into the next epoch.
+    assert!(unverified(&state, &data(P, 0, 1, 1, 1, true), Origin::Client).is_ok());
+    assert_eq!(unverified(&state, &data(P, 1, 0, 1, 1, true), Origin::Client), refused);
+    append(&mut state, &marker(P, 0, 1, TxnResult::Commit, 0), Origin::Coordinator).unwrap();
+    assert_eq!(unverified(&state, &data(P, 0, 1, 2, 1, true), Origin::Client), refused);
+    // A repetition of what is there begins nothing.
+    assert!(matches!(unverified(&state, &first, Origin::Client), Ok(Checked::Duplicate(_))));
+}
+
+#[test]
 fn markers_fence_producers_and_coordinators() {
     let mut state = ProducerState::default();
     let commit = |epoch, offset, coordinator| marker(P, epoch, offset, TxnResult::Commit, coordinator);
@@ -209,7 +230,8 @@ fn version_2_of_transactions_wants_markers_of_a_later_epoch() {
     client(&mut state, &data(P, 5, 0, 0, 1, true)).unwrap();
     let later = |state: &ProducerState, epoch| {
         let (header, body) = owned(&marker(P, epoch, 1, TxnResult::Commit, 0));
-        state.check(&header, &body, Origin::Coordinator, MarkerEpoch::Later)
+        let coordinated = Coordinated { marker_epoch: MarkerEpoch::Later, ..Coordinated::default() };
+        state.check(&header, &body, Origin::Coordinator, coordinated)
     };
     assert!(matches!(later(&state, 5), Err(ProducerError::Fenced { .. })));
     let Ok(Checked::Append(update)) = later(&state, 6) else { panic!() };

@@ -52,3 +52,6 @@ impl<R> Decision<R> {
         Decision { records: self.records, reply: reply(self.reply) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -205,6 +205,8 @@ pub fn heartbeat(
         Err(error) => return Decision::reply(Err(error)),
     };
     let current = match broker {
+        // It was told to go. Only a new process, with a new registration, leaves this state.
+        broker if broker.fenced && broker.in_controlled_shutdown => State::ShutDown,
         broker if broker.fenced => State::Fenced,
         broker if broker.in_controlled_shutdown => State::ShuttingDown,
         _ => State::Active,

@@ -85,7 +85,8 @@ pub enum CreateTopicError {
 pub struct TooManyPartitions;
 
 /// The outcome for each name, in the order of the request; a name that comes twice has one outcome.
-pub type CreateTopicsReply = Result<Vec<(Arc<str>, Result<CreatedTopic, CreateTopicError>)>, TooManyPartitions>;
+pub type CreateTopicsReply =
+    Result<Vec<(Arc<str>, Result<CreatedTopic, CreateTopicError>)>, TooManyPartitions>;
 
 /// Creates topics.
 pub fn create_topics(
@@ -193,11 +194,8 @@ fn check_configs(topic: &NewTopic, rules: &ConfigRules<'_>) -> Result<ConfigValu
     if !without_value.is_empty() {
         return Err(CreateTopicError::NullConfigs(without_value.join(",")));
     }
-    let configs: ConfigValues = topic
-        .configs
-        .iter()
-        .filter_map(|(key, value)| Some((Arc::clone(key), value.clone()?)))
-        .collect();
+    let configs: ConfigValues =
+        topic.configs.iter().filter_map(|(key, value)| Some((Arc::clone(key), value.clone()?))).collect();
     if !configs.is_empty() {
         let resource = ConfigResource::topic(Arc::clone(&topic.name));
         (rules.validate)(&resource, &configs).map_err(CreateTopicError::InvalidConfig)?;

@@ -39,7 +39,8 @@ pub enum CreatePartitionsError {
 }
 
 /// The outcome for each name, in the order of the request; a name that comes twice has one outcome.
-pub type CreatePartitionsReply = Result<Vec<(Arc<str>, Result<(), CreatePartitionsError>)>, TooManyPartitions>;
+pub type CreatePartitionsReply =
+    Result<Vec<(Arc<str>, Result<(), CreatePartitionsError>)>, TooManyPartitions>;
 
 /// Adds partitions.
 pub fn create_partitions(
@@ -64,12 +65,13 @@ pub fn create_partitions(
                 None => return Decision::reply(Err(TooManyPartitions)),
             }
         };
-        let outcome = added.map(|(existing, partitions)| {
-            let (first, version) = (existing.partition_count() as i32, image.metadata_version());
-            records.extend((first..).zip(&partitions).map(|(index, partition)| {
-                partition.to_record(existing.id, PartitionIndex(index), version)
-            }));
-        });
+        let outcome =
+            added.map(|(existing, partitions)| {
+                let (first, version) = (existing.partition_count() as i32, image.metadata_version());
+                records.extend((first..).zip(&partitions).map(|(index, partition)| {
+                    partition.to_record(existing.id, PartitionIndex(index), version)
+                }));
+            });
         outcomes.push((Arc::clone(&topic.topic), outcome));
     }
     if validate_only {
@@ -92,11 +94,14 @@ fn new_partitions<'a>(
         Ok(checked) => checked,
         Err(error) => return Some(Err(error)),
     };
-    let replication_factor = existing.partitions().next().map_or(0, |(_, partition)| partition.replicas.len());
+    let replication_factor =
+        existing.partitions().next().map_or(0, |(_, partition)| partition.replicas.len());
     let partitions = match &topic.assignments {
         Some(assignments) => (existing.partition_count() as i32..)
             .zip(assignments)
-            .map(|(index, replicas)| assigned(image, PartitionIndex(index), replicas, Some(replication_factor)))
+            .map(|(index, replicas)| {
+                assigned(image, PartitionIndex(index), replicas, Some(replication_factor))
+            })
             .collect::<Result<Vec<_>, _>>()
             .map_err(CreatePartitionsError::from),
         None => placed(image, added, replication_factor as i16, seed).map_err(CreatePartitionsError::from),
@@ -105,7 +110,10 @@ fn new_partitions<'a>(
 }
 
 /// The topic, and how many partitions it is to get.
-fn check<'a>(image: &'a Image, topic: &MorePartitions) -> Result<(&'a TopicImage, usize), CreatePartitionsError> {
+fn check<'a>(
+    image: &'a Image,
+    topic: &MorePartitions,
+) -> Result<(&'a TopicImage, usize), CreatePartitionsError> {
     let existing = image.topics.by_name(&topic.topic).ok_or(CreatePartitionsError::UnknownTopic)?;
     let current = existing.partition_count();
     let added = match usize::try_from(topic.count) {

@@ -1,8 +1,20 @@
 //! Topics and their partitions: where the replicas are, which of them are in sync, and who leads. Topics are found by
 //! name and by id; a partition is shared between images until it changes.
 
+pub mod name;
+mod assignment;
+mod create;
+mod delete;
+mod grow;
 mod partition;
 
+pub use assignment::{AssignmentError, MAX_PARTITIONS_PER_OPERATION, ReplicationError};
+pub use create::{
+    CreateTopicError, CreateTopicsOptions, CreateTopicsReply, CreatedTopic, NewTopic, TooManyPartitions,
+    create_topics,
+};
+pub use delete::{DeleteTopicError, DeleteTopicsReply, DeletedTopic, TopicRef, delete_topics};
+pub use grow::{CreatePartitionsError, CreatePartitionsReply, MorePartitions, create_partitions};
 pub(super) use partition::raw;
 pub use partition::{LeaderRecoveryState, PartitionRegistration};
 

@@ -47,11 +47,20 @@ impl BrokerChange {
 
 /// What a change of one broker does to all partitions, in the order of topics and partitions.
 pub(super) fn changes_for(image: &Image, change: BrokerChange, defaults: ElectionDefaults) -> Vec<Record> {
-    let concerned = |partition: &PartitionRegistration| match change {
+    changes_where(image, change, defaults, |partition| match change {
         BrokerChange::Returns(_) => !partition.has_leader(),
         BrokerChange::Leaves(id) => partition.isr.contains(&id),
         BrokerChange::LosesData(id) => partition.isr.contains(&id) || partition.elr.contains(&id),
-    };
+    })
+}
+
+/// What a change of one broker does to some partitions.
+pub(super) fn changes_where(
+    image: &Image,
+    change: BrokerChange,
+    defaults: ElectionDefaults,
+    concerned: impl Fn(&PartitionRegistration) -> bool,
+) -> Vec<Record> {
     let mut records = Vec::new();
     for topic in image.topics.iter() {
         for (index, partition) in topic.partitions().filter(|(_, partition)| concerned(partition)) {

@@ -23,6 +23,7 @@ pub mod scram;
 pub mod tokens;
 
 pub mod reconcile;
+pub mod export;
 
 pub use features::MetadataVersion;
 pub use image::{Image, ImageVersion};

@@ -34,7 +34,7 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    fn malformed(error: impl std::fmt::Display) -> RecordError {
+    pub(super) fn malformed(error: impl std::fmt::Display) -> RecordError {
         RecordError::Malformed(error.to_string())
     }
 }
@@ -166,10 +166,17 @@ impl Record {
         self.encode_at(self.version_under(metadata_version))
     }
 
-    /// One line for people: type, version and fields.
+    /// The record as Kafka's dump tool shows it: type, version and fields.
     pub fn to_json(&self, version: i16) -> Result<serde_json::Value, RecordError> {
+        let mut words = String::new();
+        for letter in self.name().chars() {
+            if letter.is_ascii_uppercase() && !words.is_empty() {
+                words.push('_');
+            }
+            words.push(letter.to_ascii_uppercase());
+        }
         let fields = self.fields_as_json(version)?;
-        Ok(serde_json::json!({ "type": self.name(), "version": version, "data": fields }))
+        Ok(serde_json::json!({ "type": words, "version": version, "data": fields }))
     }
 }
 

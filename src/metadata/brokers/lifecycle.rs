@@ -3,7 +3,7 @@
 //! partitions that the broker leads or is in sync with. Who has a live session is the caller's to know.
 
 use super::{BrokerRegistration, Endpoint};
-use crate::metadata::election::{BrokerChange, ElectionDefaults, changes_for};
+use crate::metadata::election::{BrokerChange, ElectionDefaults, changes_for, changes_where};
 use crate::metadata::features::METADATA_VERSION;
 use crate::metadata::record::Record;
 use crate::metadata::{Decision, Image};
@@ -212,15 +212,20 @@ pub fn heartbeat(
         _ => State::Active,
     };
     let caught_up = heartbeat.metadata_offset.0 >= broker.epoch.0;
-    let next = next_state(image, current, heartbeat, caught_up, others_caught_up);
+    let failed = newly_failed(image, broker, heartbeat);
+    let mut next = next_state(image, current, heartbeat, caught_up, others_caught_up);
+    if next == State::Active && !failed.is_empty() {
+        // One change of a partition at a time: it is unfenced by its next heartbeat.
+        next = current;
+    }
     let mut records = match next {
-        next if next == current => Vec::new(),
+        next if next == current => failed_directory_records(image, broker.id, &failed, defaults),
         State::Active => unfence_records(image, broker, defaults),
         State::ShuttingDown => shutdown_records(image, broker, defaults),
         State::Fenced | State::ShutDown if broker.fenced => Vec::new(),
         State::Fenced | State::ShutDown => fence_records(image, broker, defaults),
     };
-    records.extend(directory_records(image, broker, heartbeat));
+    records.extend(directory_records(image, broker, heartbeat, &failed));
     let reply = HeartbeatReply {
         caught_up,
         fenced: matches!(next, State::Fenced | State::ShutDown),
@@ -307,23 +312,48 @@ fn shutdown_records(image: &Image, broker: &BrokerRegistration, defaults: Electi
     records
 }
 
-/// Directories that went offline or were cordoned. Moving leadership off failed directories comes with clusters of
-/// several brokers: with one there is nowhere to move it.
-fn directory_records(image: &Image, broker: &BrokerRegistration, heartbeat: &Heartbeat) -> Vec<Record> {
+/// The directories that the broker reports as failed and that count as online so far.
+fn newly_failed(image: &Image, broker: &BrokerRegistration, heartbeat: &Heartbeat) -> Vec<DirectoryId> {
+    let online = broker.directories.iter().copied();
+    online
+        .filter(|directory| heartbeat.offline_directories.contains(directory))
+        .filter(|_| image.metadata_version().has_directories())
+        .collect()
+}
+
+/// Replicas in a failed directory leave the ISR, and leaders among them their office.
+fn failed_directory_records(
+    image: &Image,
+    id: NodeId,
+    failed: &[DirectoryId],
+    defaults: ElectionDefaults,
+) -> Vec<Record> {
+    if failed.is_empty() {
+        return Vec::new();
+    }
+    changes_where(image, BrokerChange::Leaves(id), defaults, |partition| {
+        let directory = partition.directory(id);
+        partition.isr.contains(&id) && directory.is_some_and(|directory| failed.contains(&directory))
+    })
+}
+
+/// What the registration says of directories, where it changes. The last one is never taken off: a broker that has
+/// lost them all stops by itself, and a list without any means that nothing changed.
+fn directory_records(
+    image: &Image,
+    broker: &BrokerRegistration,
+    heartbeat: &Heartbeat,
+    failed: &[DirectoryId],
+) -> Vec<Record> {
     let version = image.metadata_version();
     let mut records = Vec::new();
-    let online: Vec<DirectoryId> = broker
-        .directories
-        .iter()
-        .copied()
-        .filter(|directory| !heartbeat.offline_directories.contains(directory))
-        .collect();
-    if version.has_directories() && !online.is_empty() && online != broker.directories {
+    let mut online = broker.directories.clone();
+    online.retain(|directory| !failed.contains(directory));
+    if !failed.is_empty() && !online.is_empty() {
         records.push(BrokerRegistrationChangeRecord { log_dirs: online, ..change_of(broker) }.into());
     }
-    if let Some(cordoned) =
-        heartbeat.cordoned_directories.as_ref().filter(|_| version.has_cordoned_directories())
-    {
+    let cordoned = heartbeat.cordoned_directories.as_ref().filter(|_| version.has_cordoned_directories());
+    if let Some(cordoned) = cordoned {
         let as_set = |ids: &[DirectoryId]| ids.iter().copied().collect::<BTreeSet<_>>();
         if broker.cordoned_directories.as_deref().map(as_set) != Some(as_set(cordoned)) {
             let cordoned_log_dirs = Some(cordoned.clone());

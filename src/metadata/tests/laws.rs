@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Command {
     Register { id: i32, incarnation: u128, clean: bool, rack: u8 },
     Heartbeat { id: i32, fence: bool, shutdown: bool },

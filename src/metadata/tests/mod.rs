@@ -1,5 +1,6 @@
 //! Tests of the metadata as a whole: golden records, scripts of decisions, and the fold law.
 
+mod export;
 mod golden;
 mod laws;
 mod script;

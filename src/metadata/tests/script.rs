@@ -10,7 +10,7 @@ use crate::metadata::election::ElectionDefaults;
 use crate::metadata::features::{self, FeatureUpdate, MetadataVersion, UpgradeType};
 use crate::metadata::topics::{self, CreateTopicsOptions, MorePartitions, NewTopic, TopicRef};
 use crate::metadata::{Decision, producer_ids};
-use crate::types::{BrokerEpoch, DirectoryId, NodeId, Offset, PartitionIndex, Uuid};
+use crate::types::{BrokerEpoch, DirectoryId, NodeId, Offset, PartitionIndex, TopicIdPartition, Uuid};
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display, Write as _};
 use std::path::Path;
@@ -51,7 +51,7 @@ impl<'a> Args<'a> {
     }
 
     fn ids(&self, key: &str) -> Vec<DirectoryId> {
-        let list = self.get(key).into_iter().flat_map(|list| list.split(','));
+        let list = self.get(key).into_iter().flat_map(|list| list.split(',')).filter(|id| !id.is_empty());
         list.map(|id| Uuid::from_u128(id.parse().expect("an id"))).collect()
     }
 }
@@ -98,6 +98,7 @@ impl Script {
                 let decision = producer_ids::allocate(&self.cluster.image, args.node(), epoch);
                 self.commit(decision)
             }
+            "place" => self.place(&args),
             "create" => self.create(&args),
             "delete" => self.delete(&args),
             "grow" => self.grow(&args),
@@ -198,6 +199,17 @@ impl Script {
         };
         let others = !args.flag("others-behind");
         let decision = brokers::heartbeat(&self.cluster.image, &heartbeat, others, self.defaults);
+        self.commit(decision)
+    }
+
+    /// `place BROKER TOPIC-ID INDEX dir=ID`
+    fn place(&mut self, args: &Args<'_>) -> String {
+        let topic_id = Uuid::from_u128(args.names[1].parse().expect("a topic id"));
+        let partition = PartitionIndex(args.names[2].parse().expect("an index"));
+        let at = TopicIdPartition { topic_id, partition };
+        let epoch = args.int("epoch").map_or_else(|| self.epoch(args.node()), BrokerEpoch);
+        let assignments = [(at, args.ids("dir")[0])];
+        let decision = topics::assign_directories(&self.cluster.image, args.node(), epoch, &assignments);
         self.commit(decision)
     }
 

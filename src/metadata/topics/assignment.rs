@@ -2,6 +2,7 @@
 
 use super::partition::{LeaderRecoveryState, PartitionRegistration};
 use crate::metadata::Image;
+use crate::metadata::brokers::BrokerRegistration;
 use crate::metadata::placement::{self, PlacementError};
 use crate::types::{LeaderEpoch, NodeId, PartitionEpoch, PartitionIndex};
 use std::collections::BTreeSet;
@@ -83,7 +84,7 @@ pub(super) fn placed(
 /// A partition at its beginning: led by the first of its replicas that lives; none if all are dead.
 fn new_partition(image: &Image, replicas: Vec<NodeId>) -> Option<PartitionRegistration> {
     let isr: Vec<NodeId> = replicas.iter().copied().filter(|id| image.brokers.is_active(*id)).collect();
-    let directory = |id: &NodeId| image.brokers.get(*id).map(|broker| broker.directory_for_new_replica());
+    let directory = |id: &NodeId| image.brokers.get(*id).map(BrokerRegistration::directory_for_new_replica);
     Some(PartitionRegistration {
         directories: replicas.iter().filter_map(directory).collect(),
         leader: *isr.first()?,

@@ -5,6 +5,7 @@ pub mod name;
 mod assignment;
 mod create;
 mod delete;
+mod directories;
 mod grow;
 mod partition;
 
@@ -14,6 +15,7 @@ pub use create::{
     create_topics,
 };
 pub use delete::{DeleteTopicError, DeleteTopicsReply, DeletedTopic, TopicRef, delete_topics};
+pub use directories::{AssignDirectoriesReply, AssignDirectoryError, assign_directories};
 pub use grow::{CreatePartitionsError, CreatePartitionsReply, MorePartitions, create_partitions};
 pub(super) use partition::raw;
 pub use partition::{LeaderRecoveryState, PartitionRegistration};

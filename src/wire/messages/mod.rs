@@ -246,6 +246,7 @@ pub use apis::*;
 pub use record_bytes::RecordBytes;
 
 pub mod metadata;
+pub mod snapshot;
 
 #[cfg(test)]
 mod tests;

@@ -26,6 +26,16 @@ PATIENCE_S = 20  # a good record that takes longer was disturbed, however slow t
 GROWTH_MIB = 160  # more than one frame of the limit below, several times over
 FRAME_LIMIT = 20_000_000
 BOMB_MIB = 600
+WIRE_TESTS = Path(__file__).resolve().parent.parent.parent / "tests/wire"
+# Directory in tests/wire: key, first version with a flexible request header.
+FLEXIBLE_FROM = {
+    "produce": (0, 9), "fetch": (1, 12), "list_offsets": (2, 6), "metadata": (3, 9), "find_coordinator": (10, 3),
+    "api_versions": (18, 3), "create_topics": (19, 5), "delete_topics": (20, 4), "delete_records": (21, 2),
+    "init_producer_id": (22, 2), "offset_for_leader_epoch": (23, 4), "describe_configs": (32, 4), "alter_configs": (33, 2),
+    "describe_log_dirs": (35, 2), "create_partitions": (37, 2), "incremental_alter_configs": (44, 1), "describe_quorum": (55, 0),
+    "update_features": (57, 0), "describe_cluster": (60, 0), "describe_producers": (61, 0), "list_config_resources": (74, 0),
+    "describe_topic_partitions": (75, 0),
+}
 CRASH_WORDS = (b"panicked", b"stack overflow", b"out of memory", b"memory allocation")
 
 
@@ -169,7 +179,7 @@ class Abuse:
 
     def mutated_requests(self):
         """Correct requests with bytes changed, cut out, doubled or cut off."""
-        for number in range(1500):
+        for number in range(2500):
             raw = bytearray(self.dice.choice(self.golden))
             for _ in range(self.dice.randrange(1, 6)):
                 at = self.dice.randrange(8, len(raw))
@@ -192,7 +202,7 @@ class Abuse:
     def half_frames(self):
         """Connections that end, or stand still, in the middle of a frame; and some that vanish with a reset."""
         standing = []
-        for raw in self.golden:
+        for raw in self.dice.sample(self.golden, min(len(self.golden), 40)):
             whole = wire.frame(raw)
             for cut in sorted({1, 3, 4, 5, len(whole) // 2, len(whole) - 1}):
                 self.send_and_leave(whole[:cut])
@@ -287,7 +297,7 @@ class Abuse:
 
 
 def golden_requests():
-    """Correct requests, without their length, to be spoilt: some by hand, and what compat-tests/golden holds."""
+    """Correct requests, without their length, to be spoilt: some by hand, and those of tests/wire."""
     one = wire.batch(wire.record(b"value", key=b"key"))
     topic = wire.string(VICTIM)
     fetch = wire.int32(-1) + wire.int32(100) + wire.int32(1) + wire.int32(1 << 20) + b"\0" + wire.array(
@@ -303,12 +313,16 @@ def golden_requests():
         (10, 1, wire.string("group") + b"\0"), (60, 0, b"\0\0"),
     ]
     requests = [wire.header(key, version) + body for key, version, body in bodies]
-    for path in sorted(Path(__file__).parent.parent.glob("golden/**/*request*.hex"))[:400]:
-        for line in path.read_text().splitlines():
-            with contextlib.suppress(ValueError):
-                raw = bytes.fromhex(line.split("#")[0].strip())
-                if len(raw) > 16:
-                    requests.append(raw)
+    return requests + captured_requests()
+
+
+def captured_requests():
+    """The request bodies that tests/wire holds as Kafka writes them, with a header before each."""
+    requests = []
+    for name, (key, first_flexible) in FLEXIBLE_FROM.items():
+        for path in sorted(WIRE_TESTS.glob(f"{name}/v*.request*.hex")):
+            version = int(path.name[1:].split(".")[0])
+            requests.append(wire.header(key, version, 1, version >= first_flexible) + bytes.fromhex(path.read_text()))
     return requests
 
 

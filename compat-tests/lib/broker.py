@@ -10,11 +10,13 @@ from pathlib import Path
 
 START_LIMIT_S = 90
 STOP_LIMIT_S = 60
-READY = re.compile(rb"Kafka Server started")
+READY = re.compile(rb"\[KafkaRaftServer nodeId=1\] Kafka Server started")  # what clients' test rigs look for
 
 
 class BrokerEnded(Exception):
     """The broker ended by itself; carries the end of its log."""
+
+    told = False  # whether a report has it already
 
 
 def free_ports(count):

@@ -74,6 +74,9 @@ class Driver:
         self.send(op, **arguments)
         return self.receive(op, limit_s)
 
+    def log_tail(self, lines=15):
+        return "\n".join(f"    | {line[:300]}" for line in self.log.read_text(errors="replace").splitlines()[-lines:])
+
     def alive(self):
         return self.process.poll() is None
 

@@ -2,6 +2,7 @@
 import argparse
 import shlex
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -21,9 +22,10 @@ def main(description, work, **extra):
     shutil.rmtree(options.work, ignore_errors=True)
     options.work.mkdir(parents=True)
     report = Report()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # so that the broker is ended too
     try:
         work(options, report)
     except BrokerEnded as ended:
-        if not report.failures:
+        if not ended.told:
             report.fail("broker", ended)
     sys.exit(1 if report.failures or not report.passed else 0)

@@ -1,6 +1,9 @@
 """Counts what passed and failed, and prints the closing line."""
+import sys
 import time
 import traceback
+
+from lib.broker import BrokerEnded
 
 
 class Report:
@@ -13,12 +16,12 @@ class Report:
         try:
             work(*arguments)
         except Exception as failure:
-            from lib.broker import BrokerEnded
             self.failures.append(name)
             print(f"FAILED  {name}: {type(failure).__name__}: {failure}", flush=True)
             if type(failure).__name__ not in ("Failed", "Hang", "Refused", "BrokerEnded"):
-                traceback.print_exc()
+                traceback.print_exc(file=sys.stdout)
             if isinstance(failure, BrokerEnded):
+                failure.told = True
                 raise
         else:
             self.passed += 1

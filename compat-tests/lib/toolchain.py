@@ -153,7 +153,7 @@ def franz_go():
     def build(path):
         need("go", "build the franz-go client driver (Go 1.25 or newer)")
         say("building the franz-go client driver")
-        run(["go", "build", "-trimpath", "-o", path, "."], "build the franz-go client driver", cwd=source)
+        run(["go", "build", "-trimpath", "-buildvcs=false", "-o", path, "."], "build the franz-go client driver", cwd=source)
 
     return make_once(CACHE / f"franz-go-{digest(*sorted(source.glob('*.*')))}", build)
 

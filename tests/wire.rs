@@ -2,6 +2,8 @@
 //! table in every version, decoded and encoded again; and the same bytes, broken in many ways, as input that must cost
 //! neither a panic nor memory.
 
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
 #[path = "wire/allocator.rs"]
 mod allocator;
 #[path = "wire/broken.rs"]

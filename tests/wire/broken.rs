@@ -103,9 +103,7 @@ struct LieLarge;
 impl Check for LieLarge {
     fn check<T: Decodable + Encodable + Debug>(row: &ApiRow, version: i16, kind: &str) {
         for filler in [0, 1] {
-            for lie in
-                [&LIES[0][..], &[0x00, 0x04, 0x00, 0x00], &[0x00, 0x20, 0x00, 0x00], &[0x80, 0x80, 0x10]]
-            {
+            for lie in [LIES[0], &[0x00, 0x04, 0x00, 0x00], &[0x00, 0x20, 0x00, 0x00], &[0x80, 0x80, 0x10]] {
                 let mut frame = vec![filler; LARGE_FRAME_LEN];
                 for start in (0..64).step_by(lie.len()) {
                     frame[start..start + lie.len()].copy_from_slice(lie);

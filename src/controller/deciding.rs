@@ -13,9 +13,6 @@ use crate::controller::raft_types::{Batch, put_record};
 use crate::metadata::{Decision, Image, Record};
 use crate::types::NodeId;
 
-/// A batch is closed when its records reach this size; the decisions after it wait for the next one.
-const BATCH_BYTES: usize = 4 * 1024 * 1024;
-
 /// Why a decision has not taken effect, or is not known to have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
@@ -78,13 +75,13 @@ impl<R: Send, F: FnMut(&Image) -> Decision<R> + Send> Command for Pending<R, F> 
     }
 }
 
-/// Takes decisions from the front of `waiting` until the batch is full. Gives the batch, which may hold no records, and
-/// those who wait for it.
-pub fn decide_all(image: &Image, waiting: &mut Waiting) -> (Batch, Vec<Box<dyn Command>>) {
+/// Takes decisions from the front of `waiting` until their records reach `max_bytes`. Gives the batch, which may hold no
+/// records, and those who wait for it.
+pub fn decide_all(image: &Image, waiting: &mut Waiting, max_bytes: usize) -> (Batch, Vec<Box<dyn Command>>) {
     let mut scratch = image.clone();
     let mut records = BytesMut::new();
     let mut decided = Vec::new();
-    while records.len() < BATCH_BYTES
+    while records.len() < max_bytes
         && let Some(mut command) = waiting.pop_front()
     {
         if command.is_abandoned() {

@@ -9,7 +9,7 @@ use openraft::EntryPayload;
 use crate::controller::codec::{self, DecodeError};
 use crate::controller::frame::Frame;
 use crate::controller::hard_state::{self, HardState, OpenStateError};
-use crate::controller::log_files::{self, ReadLogError};
+use crate::controller::log_segment::{self, ReadLogError};
 use crate::controller::raft_types::{BatchError, node_id, split_records};
 use crate::controller::snapshot::{ReadSnapshotError, SnapshotDir};
 use crate::metadata::record::RecordError;
@@ -103,14 +103,14 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Dump, DumpError> {
         vote: vote.map(|vote| (node_id(vote.leader_id.node_id), vote.leader_id.term, vote.committed)),
         committed,
         snapshot,
-        entries: Entries { frames: log_files::read_only(disk, dir, first).map_err(io)? },
+        entries: Entries { frames: log_segment::read_only(disk, dir, first).map_err(io)? },
     })
 }
 
 /// The entries of the log in order; those that the snapshot holds too may be among them.
 #[derive(Debug)]
 pub struct Entries {
-    frames: log_files::Frames,
+    frames: log_segment::Frames,
 }
 
 impl Iterator for Entries {

@@ -69,12 +69,10 @@ impl Frame {
         })
     }
 
-    /// Whether a frame further on in `bytes` says that entry `index` had been synced.
-    pub fn proves_durable(bytes: &Bytes, index: u64) -> bool {
+    /// The whole frames that begin anywhere in `bytes`, for telling what damage has hit.
+    pub fn find_all(bytes: &Bytes) -> impl Iterator<Item = Frame> {
         let starts = bytes.windows(MAGIC.len()).enumerate().filter(|(_, window)| *window == MAGIC);
-        starts
-            .filter_map(|(at, _)| Frame::read(&bytes.slice(at..)))
-            .any(|frame| frame.index > index && frame.durable > index)
+        starts.filter_map(|(at, _)| Frame::read(&bytes.slice(at..)))
     }
 }
 
@@ -120,12 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn only_a_later_frame_written_after_the_sync_proves_it() {
-        // Entry 4 and 5 written together: that 5 is whole says nothing of 4.
-        let together = bytes_of(&[frame(4, 4, b"a"), frame(5, 4, b"b")]).freeze();
-        assert!(!Frame::proves_durable(&together, 4));
-        let later = bytes_of(&[frame(4, 4, b"a"), frame(5, 5, b"b")]).freeze();
-        assert!(Frame::proves_durable(&later, 4));
-        assert!(!Frame::proves_durable(&later, 5));
+    fn frames_are_found_behind_damage() {
+        let frames = [frame(4, 4, b"a"), frame(5, 4, b"b"), frame(6, 6, b"c")];
+        let mut bytes = bytes_of(&frames);
+        bytes[20] ^= 1;
+        assert_eq!(Frame::find_all(&bytes.freeze()).collect::<Vec<_>>(), frames[1..]);
     }
 }

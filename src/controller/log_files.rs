@@ -1,11 +1,8 @@
-//! The metadata log on disk: segment files of checked frames, written and synced by one owner.
+//! The metadata log on disk: its segments, written and synced by one owner.
 //!
-//! A segment is named by the index of its first entry in 20 digits, with the suffix `.raftlog`. It opens with 16 bytes,
-//! "FLOODMARK-RAFT" and a u16 format version (1); frames as in `frame` follow without gaps. A segment is begun only when
-//! the one before it is synced, so all but the last are whole.
-//!
-//! Knows nothing of what entries mean. Invariants: entries are consecutive; what `sync` has returned for is there after
-//! any crash; `open` cuts what a crash tore off and refuses a log that has lost a synced entry.
+//! Knows nothing of what entries mean. Invariants: entries are consecutive; a segment is begun only when the one before
+//! it is synced, so that all but the last are whole; what `sync` has returned for is there after any crash; `open` cuts
+//! what a crash tore off and refuses a log that has lost a synced entry.
 
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
@@ -14,82 +11,13 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 
 use crate::controller::frame::Frame;
-use crate::storage::disk::{self, Disk, DiskFile, OpenMode};
+use crate::controller::log_segment::{
+    ReadLogError, SEGMENT_HEADER, Segment, position_u32, segment_name, segment_names,
+};
+use crate::storage::disk::{Disk, OpenMode};
 
-const SUFFIX: &str = ".raftlog";
 /// Positions within a segment are kept in four bytes, and a segment may end a batch later than it should.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
-const SEGMENT_HEADER: [u8; 16] = *b"FLOODMARK-RAFT\0\x01";
-
-/// Whether a file of this name is a segment of the metadata log.
-pub fn is_segment(name: &str) -> bool {
-    name.ends_with(SUFFIX)
-}
-
-/// The segments in `dir` by the index of their first entry, oldest first.
-fn segment_names(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let named = |name: &str| name.strip_suffix(SUFFIX).and_then(|first| first.parse().ok());
-    let entries = disk.list(dir)?.into_iter();
-    let mut names: Vec<(u64, PathBuf)> =
-        entries.filter_map(|entry| named(&entry.name).map(|first| (first, dir.join(&entry.name)))).collect();
-    names.sort_unstable();
-    Ok(names)
-}
-
-/// The frames of the log in `dir` from entry `first` on, read without changing anything. What a crash has torn off, or a
-/// running node is just writing, ends it.
-pub fn read_only(disk: Arc<dyn Disk>, dir: &Path, first: u64) -> io::Result<Frames> {
-    let segments = segment_names(&*disk, dir)?.into_iter();
-    Ok(Frames { disk, segments, path: dir.to_owned(), position: 0, rest: Bytes::new(), first })
-}
-
-/// See [`read_only`].
-#[derive(Debug)]
-pub struct Frames {
-    disk: Arc<dyn Disk>,
-    segments: std::vec::IntoIter<(u64, PathBuf)>,
-    /// The segment that `rest` is the rest of.
-    path: PathBuf,
-    position: u64,
-    rest: Bytes,
-    first: u64,
-}
-
-impl Iterator for Frames {
-    type Item = Result<Frame, ReadLogError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(frame) = Frame::read(&self.rest) {
-                self.rest = self.rest.slice(frame.len()..);
-                self.position += frame.len() as u64;
-                if frame.index >= self.first {
-                    self.first = frame.index + 1;
-                    return Some(Ok(frame));
-                }
-                continue;
-            }
-            let index = self.first;
-            if !self.rest.is_empty() && (self.segments.len() > 0 || Frame::proves_durable(&self.rest, index))
-            {
-                self.rest = Bytes::new();
-                return Some(Err(ReadLogError::Damaged {
-                    path: self.path.clone(),
-                    position: self.position,
-                    index,
-                }));
-            }
-            let (_, path) = self.segments.next()?;
-            let bytes = match disk::read_file(&*self.disk, &path) {
-                Ok(bytes) => Bytes::from(bytes),
-                Err(source) => return Some(Err(ReadLogError::Io { path, source })),
-            };
-            self.path = path;
-            self.position = SEGMENT_HEADER.len() as u64;
-            self.rest = bytes.slice(SEGMENT_HEADER.len().min(bytes.len())..);
-        }
-    }
-}
 
 /// Why a metadata log cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -110,15 +38,6 @@ pub enum OpenLogError {
     Read(#[from] ReadLogError),
 }
 
-/// Why entries cannot be read back.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadLogError {
-    #[error("{path}: {source}")]
-    Io { path: PathBuf, source: io::Error },
-    #[error("{path}: entry {index} at byte {position} is damaged")]
-    Damaged { path: PathBuf, position: u64, index: u64 },
-}
-
 /// What the log knew when it was closed or crashed, kept outside of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
@@ -126,29 +45,6 @@ pub struct Bounds {
     pub first: u64,
     /// Entries below this index had been synced.
     pub durable: u64,
-}
-
-#[derive(Debug)]
-struct Segment {
-    path: PathBuf,
-    file: Arc<dyn DiskFile>,
-    first: u64,
-    /// Where each frame begins.
-    positions: Vec<u32>,
-    /// Where the next frame goes; 0 before the segment's header is written.
-    end: u64,
-}
-
-impl Segment {
-    fn next(&self) -> u64 {
-        self.first + self.positions.len() as u64
-    }
-
-    /// Where the frame of `index` begins, which for the entry after the last is the end.
-    fn position(&self, index: u64) -> u64 {
-        let at = usize::try_from(index - self.first).unwrap_or(usize::MAX);
-        self.positions.get(at).map_or(self.end, |position| (*position).into())
-    }
 }
 
 /// The open log.
@@ -188,8 +84,13 @@ impl LogFiles {
         };
         let names = segment_names(&*log.disk, dir).map_err(|source| io_error(dir, source))?;
         for (nth, (first, path)) in names.iter().enumerate() {
-            let is_last = nth + 1 == names.len();
-            log.open_segment(*first, path, is_last, bounds.durable)?;
+            let next_first = names.get(nth + 1).map(|(first, _)| *first);
+            if next_first.is_some_and(|next_first| next_first <= bounds.first) {
+                // A crash came before its removal was durable.
+                log.disk.remove_file(path).map_err(|source| io_error(path, source))?;
+            } else {
+                log.open_segment(*first, path, next_first.is_none(), bounds.durable)?;
+            }
         }
         log.drop_purged_segments().map_err(|source| io_error(dir, source))?;
         if log.next() < bounds.durable {
@@ -213,22 +114,19 @@ impl LogFiles {
         durable: u64,
     ) -> Result<(), OpenLogError> {
         let io = |source| io_error(path, source);
-        // A crash may have left segments that were purged, and what follows them need not adjoin.
-        self.drop_purged_segments().map_err(io)?;
-        if let Some(before) = self.segments.last()
-            && before.next() != first
-        {
-            return Err(OpenLogError::Gap { path: path.to_owned(), expected: before.next(), found: first });
+        let (expected, begins) = match self.segments.last() {
+            Some(before) => (before.next(), before.next() == first),
+            None => (self.first, first <= self.first),
+        };
+        if !begins {
+            return Err(OpenLogError::Gap { path: path.to_owned(), expected, found: first });
         }
         let file = self.disk.open(path, OpenMode::Write).map_err(io)?;
         let len = file.len().map_err(io)?;
         let bytes = Bytes::from(file.read_vec(usize::try_from(len).unwrap_or(usize::MAX), 0).map_err(io)?);
-        if bytes.len() < SEGMENT_HEADER.len() && is_last && durable <= first {
-            // The crash came between making the file and syncing its first entries.
-            return self.disk.remove_file(path).map_err(io);
-        }
         if bytes.get(..SEGMENT_HEADER.len()) != Some(&SEGMENT_HEADER[..]) {
-            if is_last && durable <= first && !Frame::proves_durable(&bytes, first) {
+            if is_last && self.is_torn_off(&bytes, first, durable) {
+                // The crash came between making the file and syncing its first entries.
                 return self.disk.remove_file(path).map_err(io);
             }
             return Err(OpenLogError::NotASegment { path: path.to_owned() });
@@ -263,7 +161,7 @@ impl LogFiles {
             return Ok(());
         }
         let index = segment.next();
-        if !is_last || index < durable || Frame::proves_durable(&rest, index) {
+        if !is_last || !self.is_torn_off(&rest, index, durable) {
             return Err(OpenLogError::Damaged { path: segment.path.clone(), position: segment.end, index });
         }
         tracing::warn!(
@@ -271,6 +169,19 @@ impl LogFiles {
             "cut the end of the metadata log, which a crash had left half written"
         );
         segment.file.set_len(segment.end).map_err(|source| io_error(&segment.path, source))
+    }
+
+    /// Whether bytes in which entry `index` should begin may be what a crash left of entries that nobody relies on.
+    fn is_torn_off(&self, rest: &Bytes, index: u64, durable: u64) -> bool {
+        let is_lost = |later: &Frame| {
+            if index < self.first {
+                // Damage to a purged entry does no harm, unless others follow it.
+                later.index >= self.first
+            } else {
+                later.index > index && later.durable > index
+            }
+        };
+        durable <= index.max(self.first) && !Frame::find_all(rest).any(|later| is_lost(&later))
     }
 
     /// The first entry, if there are any.
@@ -330,7 +241,7 @@ impl LogFiles {
             Some(_) => self.sync().map_err(io::Error::other)?,
             None => {}
         }
-        let path = self.dir.join(format!("{first:020}{SUFFIX}"));
+        let path = self.dir.join(segment_name(first));
         let file = self.disk.open(&path, OpenMode::Truncate)?;
         self.dir_is_dirty = true;
         self.segments.push(Segment { path, file, first, positions: Vec::new(), end: 0 });
@@ -422,30 +333,6 @@ impl LogFiles {
         }
         Ok(frames)
     }
-}
-
-impl Segment {
-    fn read(&self, from: u64, to: u64, into: &mut Vec<Frame>) -> Result<(), ReadLogError> {
-        let start = self.position(from);
-        let len = usize::try_from(self.position(to) - start).unwrap_or(usize::MAX);
-        let bytes = self.file.read_vec(len, start);
-        let mut bytes =
-            Bytes::from(bytes.map_err(|source| ReadLogError::Io { path: self.path.clone(), source })?);
-        for index in from..to {
-            let frame = Frame::read(&bytes).filter(|frame| frame.index == index);
-            let Some(frame) = frame else {
-                let (path, position) = (self.path.clone(), self.position(index));
-                return Err(ReadLogError::Damaged { path, position, index });
-            };
-            bytes = bytes.slice(frame.len()..);
-            into.push(frame);
-        }
-        Ok(())
-    }
-}
-
-fn position_u32(position: u64) -> u32 {
-    u32::try_from(position).expect("a segment is below 4 GiB")
 }
 
 fn io_error(path: &Path, source: io::Error) -> OpenLogError {

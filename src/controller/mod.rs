@@ -5,8 +5,8 @@
 //! committed, `state_machine` applies it and publishes the image, and the answers leave.
 //!
 //! In reading order: `raft_types` (what openraft is instantiated with), `deciding` and `proposer`, `state_machine` and
-//! `snapshot`, then the log: `raft_store` (what openraft calls), `log_thread` (who writes), `log_files` with `frame`,
-//! `codec` and `hard_state` (what is on disk). `start` puts it together; `quorum` tells how it is; `dump` reads a
+//! `snapshot`, then the log: `raft_store` (what openraft calls), `log_thread` (who writes), `log_files` with
+//! `log_segment`, `frame`, `codec` and `hard_state` (what is on disk). `start` puts it together; `quorum` tells how it is; `dump` reads a
 //! directory from outside; `network` is where peers will be.
 
 pub mod raft_types;
@@ -17,6 +17,7 @@ mod snapshot;
 mod raft_store;
 mod log_thread;
 mod log_files;
+mod log_segment;
 mod frame;
 mod codec;
 mod hard_state;

@@ -18,6 +18,8 @@ use crate::types::{NodeId, TimestampMs};
 
 /// Decisions that may wait; more wait where they are made.
 const QUEUE_LEN: usize = 1024;
+/// A batch is closed when its records reach this size; the decisions after it wait for the next one.
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// How often a batch is decided again because the image has moved under it. Only a change of leader does that.
 const MAX_ATTEMPTS: u32 = 5;
 /// How long `run` waits when the caller has no limit of its own.
@@ -84,7 +86,7 @@ impl MetadataHandle {
         tokio::time::timeout(limit, asked).await.unwrap_or(Err(ProposeError::Timeout))
     }
 
-    /// The node that leads the quorum, as far as this one knows.
+    /// The active controller, as far as this node knows.
     pub fn leader(&self) -> Option<NodeId> {
         self.quorum.leader()
     }
@@ -150,7 +152,7 @@ impl<L: MetadataLog> Proposer<L> {
 /// Decides what waits, as much as one batch holds, and sees it through.
 async fn round(log: &impl MetadataLog, published: &Published, waiting: &mut Waiting) {
     for _ in 0..MAX_ATTEMPTS {
-        let (batch, decided) = deciding::decide_all(&published.image(), waiting);
+        let (batch, decided) = deciding::decide_all(&published.image(), waiting, BATCH_BYTES);
         if decided.is_empty() {
             return;
         }

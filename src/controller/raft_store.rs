@@ -19,7 +19,8 @@ use tokio::sync::oneshot;
 
 use crate::controller::codec;
 use crate::controller::hard_state::{HardStateFile, OpenStateError};
-use crate::controller::log_files::{self, Bounds, LogFiles, OpenLogError};
+use crate::controller::log_files::{Bounds, LogFiles, OpenLogError};
+use crate::controller::log_segment;
 use crate::controller::log_thread::{Command, Done, LogThread, ThreadStatus};
 use crate::controller::raft_types::{Entry, LogId, Quorum, RaftNodeId, StorageError, Vote};
 use crate::controller::snapshot;
@@ -82,7 +83,7 @@ impl LogStore {
         let names = disk.list(dir).map_err(io)?;
         let in_use = names
             .iter()
-            .any(|entry| log_files::is_segment(&entry.name) || snapshot::is_snapshot(&entry.name));
+            .any(|entry| log_segment::is_segment(&entry.name) || snapshot::is_snapshot(&entry.name));
         let (state_file, state) = HardStateFile::open(&*disk, dir, in_use)?;
         let bounds =
             Bounds { first: state.purged.map_or(0, |purged| purged.index + 1), durable: state.durable };

@@ -242,7 +242,18 @@ impl SnapshotDir {
         records: impl Iterator<Item = io::Result<Bytes>>,
     ) -> io::Result<SnapshotFile> {
         let tmp = self.dir.join(format!("{}{TMP_SUFFIX}", stem(contents.last)));
-        let file = self.disk.open(&tmp, OpenMode::Truncate)?;
+        // What is there of it takes room on a disk that may be full.
+        self.write_to(&tmp, contents, records).inspect_err(|_| drop(self.disk.remove_file(&tmp)))?;
+        self.adopt(&tmp, contents.last)
+    }
+
+    fn write_to(
+        &self,
+        path: &Path,
+        contents: &Contents,
+        records: impl Iterator<Item = io::Result<Bytes>>,
+    ) -> io::Result<()> {
+        let file = self.disk.open(path, OpenMode::Truncate)?;
         let mut writer = Writer { file: &*file, position: 0 };
         writer.put(&HEADER)?;
         let mut block = BytesMut::new();
@@ -268,8 +279,7 @@ impl SnapshotDir {
         block.put_u8(KIND_END);
         block.put_u64(count);
         writer.block(&block)?;
-        file.sync_data()?;
-        self.adopt(&tmp, contents.last)
+        file.sync_data()
     }
 
     /// A file for a snapshot that a peer is about to send.

@@ -51,13 +51,21 @@ pub struct ControllerConfig {
     pub bootstrap_records: Vec<Record>,
 }
 
-/// The quorum's clock. A quorum of one has none: it is quiet.
+/// The quorum's clock. A quorum of one does without: it wakes for changes only.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     pub heartbeat: Duration,
     pub election_timeout_min: Duration,
     pub election_timeout_max: Duration,
 }
+
+/// Alone there is nobody to hear a heartbeat and nobody to lose an election to. openraft's timer cannot be left out, so it
+/// hardly ever fires; a quorum that grows has to start its members' Raft anew.
+const QUIET: Timing = Timing {
+    heartbeat: Duration::from_secs(3600),
+    election_timeout_min: Duration::from_secs(2 * 3600),
+    election_timeout_max: Duration::from_secs(3 * 3600),
+};
 
 impl Default for Timing {
     fn default() -> Self {
@@ -138,15 +146,16 @@ pub async fn start(config: ControllerConfig) -> Result<(MetadataHandle, Controll
 
 fn raft_config(config: &ControllerConfig) -> Result<openraft::Config, StartError> {
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let alone = config.voters.len() == 1;
+    let timing = if alone { QUIET } else { config.timing };
     let raft_config = openraft::Config {
         cluster_name: config.cluster_id.clone(),
-        heartbeat_interval: millis(config.timing.heartbeat),
-        election_timeout_min: millis(config.timing.election_timeout_min),
-        election_timeout_max: millis(config.timing.election_timeout_max),
+        heartbeat_interval: millis(timing.heartbeat),
+        election_timeout_min: millis(timing.election_timeout_min),
+        election_timeout_max: millis(timing.election_timeout_max),
         snapshot_policy: SnapshotPolicy::LogsSinceLast(SNAPSHOT_ENTRIES),
         max_in_snapshot_log_to_keep: KEPT_ENTRIES,
-        // Alone there is nobody to hear a heartbeat and nobody to lose an election to.
-        enable_tick: config.voters.len() > 1,
+        enable_tick: !alone,
         ..openraft::Config::default()
     };
     raft_config.validate().map_err(|error| StartError::Timing(error.to_string()))

@@ -8,6 +8,7 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use openraft::storage::RaftStateMachine;
@@ -21,6 +22,9 @@ use crate::controller::snapshot::{Contents, ReadSnapshotError, SnapshotDir, Snap
 use crate::metadata::record::RecordError;
 use crate::metadata::{Image, ImageVersion, Record};
 
+/// How long a snapshot that found no room is put off.
+const FULL_DISK_PAUSE: Duration = Duration::from_secs(30);
+
 type Snapshot = openraft::Snapshot<Quorum>;
 
 /// Where the newest image is found and its changes are heard.
@@ -31,7 +35,7 @@ pub struct Published {
 }
 
 impl Published {
-    fn new(image: Image) -> Published {
+    pub fn new(image: Image) -> Published {
         let image = Arc::new(image);
         Published { current: ArcSwap::new(Arc::clone(&image)), changes: watch::Sender::new(image) }
     }
@@ -44,7 +48,8 @@ impl Published {
         self.changes.subscribe()
     }
 
-    fn publish(&self, image: Image) {
+    /// Replaces the image by a newer one.
+    pub fn publish(&self, image: Image) {
         let image = Arc::new(image);
         self.current.store(Arc::clone(&image));
         self.changes.send_replace(image);
@@ -233,16 +238,24 @@ pub struct SnapshotBuilder {
 impl RaftSnapshotBuilder<Quorum> for SnapshotBuilder {
     async fn build_snapshot(&mut self) -> Result<Snapshot, StorageError> {
         let failed = |error: AnyError| StorageIOError::<RaftNodeId>::write_snapshot(None, error);
-        let (image, contents) = (self.image.clone(), self.contents.clone());
-        let snapshots = self.snapshots.clone();
-        let written = tokio::task::spawn_blocking(move || {
-            let version = image.metadata_version();
-            let records = image.to_records();
-            let records = records.iter().map(|record| record.encode(version).map_err(io::Error::other));
-            snapshots.write(&contents, records).map(|file| (contents, file))
-        });
-        let written = written.await.map_err(|error| failed(AnyError::new(&error)))?;
-        let (contents, file) = written.map_err(|error| failed(AnyError::new(&error)))?;
+        let (contents, file) = loop {
+            let (image, contents) = (self.image.clone(), self.contents.clone());
+            let snapshots = self.snapshots.clone();
+            let written = tokio::task::spawn_blocking(move || {
+                let version = image.metadata_version();
+                let records = image.to_records();
+                let records = records.iter().map(|record| record.encode(version).map_err(io::Error::other));
+                snapshots.write(&contents, records).map(|file| (contents, file))
+            });
+            match written.await.map_err(|error| failed(AnyError::new(&error)))? {
+                // The log is whole without it, so a full disk is no reason to stop.
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    tracing::warn!("no room for a snapshot of the metadata; it is tried again later");
+                    tokio::time::sleep(FULL_DISK_PAUSE).await;
+                }
+                written => break written.map_err(|error| failed(AnyError::new(&error)))?,
+            }
+        };
         let snapshot = Snapshot { meta: contents.meta(), snapshot: Box::new(file.clone()) };
         *lock(&self.current) = Some((contents, file));
         Ok(snapshot)

@@ -3,6 +3,8 @@
 
 mod suite;
 mod node;
+mod crash;
+mod proposing;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

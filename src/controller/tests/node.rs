@@ -1,12 +1,15 @@
 //! Whole nodes: start, change, stop, start again.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
 use super::{log_dir, real, run_node, topic, topics_in};
 use crate::controller::dump::{self, DumpedPayload};
-use crate::controller::{ProposeError, StartError, start};
+use crate::controller::{Endpoint, ProposeError, StartError, start};
 use crate::metadata::{Decision, Image, ImageVersion};
+use crate::storage::disk::Disk;
+use crate::storage::sim_disk::SimDisk;
 use crate::types::{NodeId, Offset, TimestampMs};
 
 #[tokio::test]
@@ -199,5 +202,73 @@ async fn each_decision_runs_once_when_nobody_interferes() {
         .await
         .unwrap();
     assert_eq!(runs.load(Ordering::Relaxed), 1);
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_snapshot_lets_the_log_go() {
+    let sim = SimDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let dir = Path::new("/meta");
+    disk.create_dir_all(dir).unwrap();
+    let mut small = super::config(Arc::clone(&disk), dir);
+    small.segment_bytes = 8 * 1024;
+    let (handle, node) = start(small).await.unwrap();
+    for nth in 0..1_500 {
+        handle.run(move |_| Decision::new(vec![topic(nth)], ())).await.unwrap();
+    }
+    let before = (handle.image(), segments(&disk, dir));
+    node.snapshot_taken().await.unwrap();
+    // The purge follows the snapshot; the change comes after both.
+    handle.run(|_| Decision::new(vec![topic(1_500)], ())).await.unwrap();
+    assert!(segments(&disk, dir) < before.1, "{} segments of {} are left", segments(&disk, dir), before.1);
+    node.shutdown().await;
+
+    let dump = dump::open(Arc::clone(&disk), &log_dir(dir)).unwrap();
+    let last = dump.snapshot.unwrap().last_index.unwrap();
+    let entries: Vec<_> = dump.entries.map(Result::unwrap).collect();
+    assert!(
+        entries[0].index > 0 && entries[0].index < last,
+        "a thousand entries are kept beside the snapshot"
+    );
+    assert_eq!(entries.last().unwrap().index, last + 1);
+    assert!(matches!(&entries.last().unwrap().payload,
+        DumpedPayload::Records { base, records } if *base == before.0.version && records[0].0 == topic(1_500)));
+
+    sim.crash(3);
+    let (handle, node) = run_node(&disk, dir).await;
+    assert_eq!(handle.image().topics.len(), 1_501);
+    node.shutdown().await;
+}
+
+fn segments(disk: &Arc<dyn Disk>, dir: &Path) -> usize {
+    let names = disk.list(&log_dir(dir)).unwrap();
+    names.iter().filter(|entry| entry.name.ends_with(".raftlog")).count()
+}
+
+#[tokio::test]
+async fn a_change_of_address_is_noted() {
+    let (dir, disk) = real();
+    let (_, node) = run_node(&disk, dir.path()).await;
+    node.shutdown().await;
+    let mut moved = super::config(Arc::clone(&disk), dir.path());
+    let endpoint = Endpoint { listener: "CONTROLLER".into(), host: "h".into(), port: 9 };
+    moved.voters.get_mut(&NodeId(1)).unwrap().endpoints.push(endpoint.clone());
+    let (handle, node) = start(moved).await.unwrap();
+    assert_eq!(handle.quorum_status(TimestampMs(0)).voters[0].endpoints, [endpoint]);
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_change_costs_one_sync() {
+    let sim = SimDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let dir = Path::new("/meta");
+    disk.create_dir_all(dir).unwrap();
+    let (handle, node) = run_node(&disk, dir).await;
+    let before = sim.counts();
+    handle.run(|_| Decision::new(vec![topic(0)], ())).await.unwrap();
+    let after = sim.counts();
+    assert_eq!((after.syncs - before.syncs, after.writes - before.writes), (1, 1));
     node.shutdown().await;
 }

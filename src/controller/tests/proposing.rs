@@ -1,0 +1,158 @@
+//! The proposer against a log that misbehaves as a real one rarely does.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+
+use super::{topic, topics_in};
+use crate::controller::deciding::{self, ProposeError, Waiting};
+use crate::controller::proposer::{self, MetadataHandle, MetadataLog};
+use crate::controller::quorum::QuorumView;
+use crate::controller::raft_types::{Applied, Batch};
+use crate::controller::state_machine::Published;
+use crate::metadata::{Decision, Image, Record};
+use crate::types::NodeId;
+
+/// How the log takes a batch.
+enum Answer {
+    /// The image moves on by a record of somebody else, and the batch is stale.
+    Overtaken(Record),
+    Stale,
+    Fail(ProposeError),
+    Never,
+}
+
+/// A log that applies batches to the image, unless told otherwise.
+struct FakeLog {
+    published: Arc<Published>,
+    answers: Mutex<VecDeque<Answer>>,
+    leads: bool,
+}
+
+impl FakeLog {
+    fn apply(&self, records: &[Record]) -> Applied {
+        let mut image = Image::clone(&self.published.image());
+        records.iter().for_each(|record| image.apply(record));
+        let version = image.version.0;
+        self.published.publish(image);
+        Applied::Records { version }
+    }
+}
+
+impl MetadataLog for FakeLog {
+    async fn propose(&self, batch: Batch) -> Result<Applied, ProposeError> {
+        let answer = self.answers.lock().unwrap().pop_front();
+        let version = self.published.image().version.0;
+        match answer {
+            None => {
+                assert_eq!(batch.base, version);
+                let records: Vec<Record> = batch
+                    .split()
+                    .unwrap()
+                    .into_iter()
+                    .map(|bytes| Record::decode(bytes).unwrap().0)
+                    .collect();
+                Ok(self.apply(&records))
+            }
+            Some(Answer::Overtaken(record)) => {
+                self.apply(&[record]);
+                Ok(Applied::Stale { version: version + 1 })
+            }
+            Some(Answer::Stale) => Ok(Applied::Stale { version }),
+            Some(Answer::Fail(error)) => Err(error),
+            Some(Answer::Never) => std::future::pending().await,
+        }
+    }
+
+    async fn confirm(&self) -> Result<(), ProposeError> {
+        if self.leads { Ok(()) } else { Err(ProposeError::NotLeader { leader: None }) }
+    }
+}
+
+/// A handle on such a log; the node stops when the sender is dropped.
+fn proposer(answers: Vec<Answer>, leads: bool) -> (MetadataHandle, oneshot::Sender<()>) {
+    let published = Arc::new(Published::new(Image::default()));
+    let log = FakeLog { published: Arc::clone(&published), answers: Mutex::new(answers.into()), leads };
+    let (_, metrics) = watch::channel(openraft::RaftMetrics::new_initial(1));
+    let (stop, stopped) = oneshot::channel();
+    let (handle, task) = proposer::proposer(log, published, QuorumView::new(metrics), stopped);
+    tokio::spawn(task);
+    (handle, stop)
+}
+
+#[tokio::test]
+async fn a_stale_batch_is_decided_again_on_the_newer_image() {
+    let (handle, _stop) = proposer(vec![Answer::Overtaken(topic(9))], true);
+    let reply = handle.run(|image| {
+        let seen = topics_in(image);
+        Decision::new(vec![topic(seen.len() as u64)], seen)
+    });
+    assert_eq!(reply.await.unwrap(), ["t9"]);
+    assert_eq!(topics_in(&handle.image()), ["t1", "t9"]);
+}
+
+#[tokio::test]
+async fn a_decision_that_becomes_needless_is_not_made_twice() {
+    let (handle, _stop) = proposer(vec![Answer::Overtaken(topic(1))], true);
+    let create = |image: &Image| {
+        if image.topics.by_name("t1").is_some() {
+            Decision::reply("exists")
+        } else {
+            Decision::new(vec![topic(1)], "created")
+        }
+    };
+    assert_eq!(handle.run(create).await, Ok("exists"));
+    assert_eq!(handle.image().version.0, 1);
+}
+
+#[tokio::test]
+async fn deciding_again_ends() {
+    let (handle, _stop) = proposer((0..5).map(|_| Answer::Stale).collect(), true);
+    let reply = handle.run(|_| Decision::new(vec![topic(1)], ())).await;
+    assert!(matches!(reply, Err(ProposeError::Unavailable(_))), "{reply:?}");
+    assert_eq!(handle.run(|_| Decision::new(vec![topic(2)], ())).await, Ok(()));
+}
+
+#[tokio::test]
+async fn who_leads_is_passed_on() {
+    let elsewhere = ProposeError::NotLeader { leader: Some(NodeId(2)) };
+    let (handle, _stop) = proposer(vec![Answer::Fail(elsewhere.clone())], false);
+    assert_eq!(handle.run(|_| Decision::new(vec![topic(1)], ())).await, Err(elsewhere));
+    assert_eq!(handle.run(|_| Decision::reply(())).await, Err(ProposeError::NotLeader { leader: None }));
+}
+
+#[tokio::test]
+async fn waiting_has_a_limit_and_stopping_ends_it() {
+    let (handle, stop) = proposer(vec![Answer::Never], true);
+    let limited = handle.run_within(Duration::from_millis(1), |_| Decision::new(vec![topic(1)], ()));
+    assert_eq!(limited.await, Err(ProposeError::Timeout));
+    let queued = handle.run(|_| Decision::new(vec![topic(2)], ()));
+    let (queued, ()) = tokio::join!(queued, async { drop(stop) });
+    assert_eq!(queued, Err(ProposeError::ShuttingDown));
+    assert_eq!(topics_in(&handle.image()), Vec::<String>::new());
+}
+
+#[test]
+fn a_batch_that_is_full_leaves_the_rest_for_the_next() {
+    let mut waiting = Waiting::new();
+    let mut answers = Vec::new();
+    for nth in 0..3 {
+        let (command, answer) = deciding::command(move |_| Decision::new(vec![topic(nth)], ()));
+        waiting.push_back(command);
+        answers.push(answer);
+    }
+    let (batch, decided) = deciding::decide_all(&Image::default(), &mut waiting, 40);
+    assert!(batch.records.len() > 40);
+    assert_eq!((decided.len(), waiting.len()), (2, 1));
+}
+
+#[test]
+fn whom_nobody_waits_for_is_not_decided() {
+    let (command, answer) = deciding::command(|_| Decision::new(vec![topic(1)], ()));
+    drop(answer);
+    let mut waiting = Waiting::from([command]);
+    let (batch, decided) = deciding::decide_all(&Image::default(), &mut waiting, 40);
+    assert!(batch.records.is_empty() && decided.is_empty() && waiting.is_empty());
+}

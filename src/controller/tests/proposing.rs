@@ -18,7 +18,7 @@ use crate::types::NodeId;
 /// How the log takes a batch.
 enum Answer {
     /// The image moves on by a record of somebody else, and the batch is stale.
-    Overtaken(Record),
+    Overtaken(Box<Record>),
     Stale,
     Fail(ProposeError),
     Never,
@@ -57,7 +57,7 @@ impl MetadataLog for FakeLog {
                 Ok(self.apply(&records))
             }
             Some(Answer::Overtaken(record)) => {
-                self.apply(&[record]);
+                self.apply(&[*record]);
                 Ok(Applied::Stale { version: version + 1 })
             }
             Some(Answer::Stale) => Ok(Applied::Stale { version }),
@@ -84,7 +84,7 @@ fn proposer(answers: Vec<Answer>, leads: bool) -> (MetadataHandle, oneshot::Send
 
 #[tokio::test]
 async fn a_stale_batch_is_decided_again_on_the_newer_image() {
-    let (handle, _stop) = proposer(vec![Answer::Overtaken(topic(9))], true);
+    let (handle, _stop) = proposer(vec![Answer::Overtaken(Box::new(topic(9)))], true);
     let reply = handle.run(|image| {
         let seen = topics_in(image);
         Decision::new(vec![topic(seen.len() as u64)], seen)
@@ -95,7 +95,7 @@ async fn a_stale_batch_is_decided_again_on_the_newer_image() {
 
 #[tokio::test]
 async fn a_decision_that_becomes_needless_is_not_made_twice() {
-    let (handle, _stop) = proposer(vec![Answer::Overtaken(topic(1))], true);
+    let (handle, _stop) = proposer(vec![Answer::Overtaken(Box::new(topic(1)))], true);
     let create = |image: &Image| {
         if image.topics.by_name("t1").is_some() {
             Decision::reply("exists")

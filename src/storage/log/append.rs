@@ -3,15 +3,19 @@
 //!
 //! Invariant: either all batches of an append are in the log and in its indexes, or none is.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice};
 
 use bytes::Bytes;
 use thiserror::Error;
 
+use super::producer_state::{Checked, Coordinated, ProducerError, SequencedBatch, Update};
 use super::roll::Coming;
+use super::validate::{Rules, Validated, ValidationError, validate};
 use super::{Log, LogError, Ruler};
 use crate::types::{LeaderEpoch, Offset, TimestampMs};
-use crate::wire::batch::{self, BatchError, BatchHeader, Batches, HEADER_LEN, PartialTail};
+use crate::wire::batch::{BatchError, BatchHeader, Batches, HEADER_LEN, PartialTail, TimestampType};
+use crate::wire::compression::Scratch;
 
 /// Who appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,15 +45,23 @@ pub struct Appended {
 pub enum AppendError {
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The leader refuses the batch.
     #[error(transparent)]
-    Batch(#[from] BatchError),
-    #[error("there is no batch")]
-    Empty,
+    Validation(#[from] ValidationError),
+    /// The batch does not go with what its producer wrote before.
+    #[error(transparent)]
+    Producer(#[from] ProducerError),
     #[error("{size} bytes do not fit into a segment of {limit}")]
     LargerThanSegment { size: usize, limit: u32 },
+    /// A follower got something else than batches.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
     /// A follower got batches that do not follow what it has.
     #[error("the first batch begins at {first}, the log ends at {log_end}")]
     OutOfOrder { first: Offset, log_end: Offset },
+    /// A follower got no whole batch.
+    #[error("there is no batch")]
+    Empty,
 }
 
 /// A batch that is ready to be written.
@@ -62,37 +74,80 @@ pub(super) struct Prepared {
     pub body: Bytes,
 }
 
+thread_local! {
+    /// The buffers of the decompressor: one per shard rather than one per log.
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch::new());
+}
+
 impl Log {
-    /// Appends the batches in `records`, giving them the offsets from the log's end on and the leader's epoch.
+    /// Appends the one batch in `records`, giving it the offsets from the log's end on and the leader's epoch. No
+    /// transaction begins by it.
     pub fn append_as_leader(
         &mut self,
         records: &Bytes,
         epoch: LeaderEpoch,
-        _origin: Origin,
+        origin: Origin,
+        now: TimestampMs,
+    ) -> Result<Appended, AppendError> {
+        self.append_coordinated(records, epoch, origin, Coordinated::default(), now)
+    }
+
+    /// The same for a batch about which the transaction coordinator has said something.
+    pub fn append_coordinated(
+        &mut self,
+        records: &Bytes,
+        epoch: LeaderEpoch,
+        origin: Origin,
+        coordinated: Coordinated,
         now: TimestampMs,
     ) -> Result<Appended, AppendError> {
         self.check_in_service()?;
-        let mut next = self.ruler.log_end;
-        let mut prepared = Vec::with_capacity(1);
-        for batch in Batches::new(records, PartialTail::Refuse) {
-            let batch = batch?;
-            batch.check_crc()?;
-            let mut head = [0; HEADER_LEN];
-            head.copy_from_slice(&batch.bytes[..HEADER_LEN]);
-            batch::place(&mut head, next, epoch);
-            let header = BatchHeader { base_offset: next, leader_epoch: epoch, ..batch.header };
-            let body = records.slice(batch.range.start + HEADER_LEN..batch.range.end);
-            next = header.next_offset();
-            prepared.push(Prepared { header, head, body });
-        }
-        self.write(&prepared, now)
+        let rules = Rules::of(&self.config);
+        let validated = SCRATCH.with_borrow_mut(|scratch| validate(records, &rules, origin, now, scratch))?;
+        self.append_validated(validated, epoch, origin, coordinated, now)
     }
 
-    /// Appends batches that have their offsets: a follower's copy of its leader's log.
+    /// The same for a batch that was validated by this log's rules already, possibly on another thread.
+    pub fn append_validated(
+        &mut self,
+        validated: Validated,
+        epoch: LeaderEpoch,
+        origin: Origin,
+        coordinated: Coordinated,
+        now: TimestampMs,
+    ) -> Result<Appended, AppendError> {
+        self.check_in_service()?;
+        let (header, body) = validated.place(self.ruler.log_end, epoch);
+        let prepared = Prepared { header, head: header.encode(), body };
+        let Prepared { header, body, .. } = &prepared;
+        let update = match self.producers.check(header, body, origin, coordinated)? {
+            Checked::Append(update) => update,
+            Checked::Duplicate(batch) => return Ok(self.duplicate(&batch)),
+        };
+        let log_append_time = match header.timestamp_type() {
+            TimestampType::LogAppendTime => header.max_timestamp,
+            TimestampType::CreateTime => TimestampMs::NONE,
+        };
+        let appended = self.write(std::slice::from_ref(&prepared), &[update], now)?;
+        Ok(Appended { log_append_time, ..appended })
+    }
+
+    fn duplicate(&self, batch: &SequencedBatch) -> Appended {
+        Appended {
+            first_offset: batch.first_offset(),
+            last_offset: batch.last_offset,
+            log_append_time: batch.timestamp,
+            log_start: self.ruler.log_start,
+            duplicate: true,
+        }
+    }
+
+    /// Appends batches that have their offsets: a follower's copy of its leader's log. A partial batch at the end is
+    /// left out.
     pub fn append_as_follower(&mut self, records: &Bytes, now: TimestampMs) -> Result<Appended, AppendError> {
         self.check_in_service()?;
         let mut next = self.ruler.log_end;
-        let mut prepared = Vec::new();
+        let (mut prepared, mut updates) = (Vec::new(), Vec::new());
         for batch in Batches::new(records, PartialTail::Ignore) {
             let batch = batch?;
             batch.check_crc()?;
@@ -103,13 +158,23 @@ impl Log {
             let mut head = [0; HEADER_LEN];
             head.copy_from_slice(&batch.bytes[..HEADER_LEN]);
             let body = records.slice(batch.range.start + HEADER_LEN..batch.range.end);
+            let origin = Origin::Replication;
+            let checked = self.producers.check(&batch.header, &body, origin, Coordinated::default())?;
+            if let Checked::Append(update) = checked {
+                updates.push(update);
+            }
             prepared.push(Prepared { header: batch.header, head, body });
         }
-        self.write(&prepared, now)
+        self.write(&prepared, &updates, now)
     }
 
-    /// Writes batches whose offsets follow the log's end.
-    fn write(&mut self, batches: &[Prepared], now: TimestampMs) -> Result<Appended, AppendError> {
+    /// Writes batches whose offsets follow the log's end; `updates` is what they change about their producers.
+    fn write(
+        &mut self,
+        batches: &[Prepared],
+        updates: &[Update],
+        now: TimestampMs,
+    ) -> Result<Appended, AppendError> {
         let (Some(first), Some(last)) = (batches.first(), batches.last()) else {
             return Err(AppendError::Empty);
         };
@@ -122,10 +187,12 @@ impl Log {
         let max_timestamp = max_timestamp.unwrap_or(TimestampMs::NONE);
         let rolled = self.roll_for(Coming { size, first_offset, last_offset, max_timestamp }, now);
         self.or_full("roll", rolled)?;
-        let mut position = self.active().size();
+        let position = self.active().size();
         self.write_files(batches)?;
-        let noted = self.note_batches(batches, &mut position, now);
+        self.touched = true;
+        let noted = self.note_batches(batches, position, now).and_then(|()| self.note_producers(updates));
         self.or_poison("index", noted)?;
+        self.producers.advance_end(last_offset.plus(1));
         self.draw(Ruler { log_end: last_offset.plus(1), ..self.ruler });
         Ok(Appended {
             first_offset,
@@ -158,15 +225,15 @@ impl Log {
         }
     }
 
-    fn note_batches(&mut self, batches: &[Prepared], position: &mut u64, now: TimestampMs) -> io::Result<()> {
+    fn note_batches(&mut self, batches: &[Prepared], mut position: u64, now: TimestampMs) -> io::Result<()> {
         let segment = self.active().clone();
         let interval = u64::from(self.config.index_interval_bytes);
         for Prepared { header, head, body } in batches {
             self.active.first_timestamp.get_or_insert(header.max_timestamp);
             let due = self.active.bytes_since_index_entry > interval;
-            segment.note_batch(header.last_offset(), header.max_timestamp, *position, due)?;
+            segment.note_batch(header.last_offset(), header.max_timestamp, position, due)?;
             let size = header.size_in_bytes() as u64;
-            *position += size;
+            position += size;
             self.active.bytes_since_index_entry =
                 if due { size } else { self.active.bytes_since_index_entry + size };
             self.note_epoch(header.leader_epoch, header.base_offset);
@@ -174,66 +241,16 @@ impl Log {
         }
         Ok(())
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use crate::storage::disk::RealDisk;
-    use crate::storage::log::{LogConfig, OpenArgs, ReadPlan, TailBudget};
-    use crate::types::{ProducerEpoch, ProducerId};
-    use crate::wire::batch::{Attributes, MAGIC, NO_SEQUENCE};
-
-    #[test]
-    fn what_was_appended_is_read_hot_and_cold() {
-        let dir = tempfile::tempdir().unwrap();
-        let args = OpenArgs {
-            recovery_point: Offset::ZERO,
-            log_start: Offset::ZERO,
-            clean_shutdown: true,
-            now: TimestampMs(0),
-            tail_budget: TailBudget::new(1 << 20, 1 << 20),
-        };
-        let dir = dir.path().join("topic-0");
-        let config = Arc::new(LogConfig { segment_bytes: 400, ..LogConfig::default() });
-        let mut log = Log::create(Arc::new(RealDisk), &dir, config, &args).unwrap();
-        let mut header = BatchHeader {
-            base_offset: Offset::ZERO,
-            batch_length: 0,
-            leader_epoch: LeaderEpoch(0),
-            magic: MAGIC,
-            crc: 0,
-            attributes: Attributes::default(),
-            last_offset_delta: 2,
-            base_timestamp: TimestampMs(1000),
-            max_timestamp: TimestampMs(1002),
-            producer_id: ProducerId::NONE,
-            producer_epoch: ProducerEpoch::NONE,
-            base_sequence: NO_SEQUENCE,
-            record_count: 3,
-        };
-        header.seal(&[7; 100]);
-        let batch = Bytes::from([&header.encode()[..], &[7; 100]].concat());
-        for round in 0..10 {
-            let appended =
-                log.append_as_leader(&batch, LeaderEpoch(0), Origin::Client, TimestampMs(0)).unwrap();
-            assert_eq!(appended.first_offset, Offset(round * 3));
+    fn note_producers(&mut self, updates: &[Update]) -> io::Result<()> {
+        for &update in updates {
+            let aborted = self.producers.apply(update).and_then(|completed| completed.aborted());
+            if let Some(txn) = aborted
+                && self.active().txn_index.push(txn)?
+            {
+                self.dir_changes.note();
+            }
         }
-        assert_eq!(log.view().segment_count(), 5);
-        let view = log.view();
-        let ReadPlan::Ready(hot) = view.read(Offset(0), 1 << 20, Offset(30), true).unwrap() else { panic!() };
-        log.expire_tail(TimestampMs(1));
-        let (mut from, mut cold) = (Offset(0), Vec::new());
-        while from < log.log_end() {
-            let ReadPlan::Cold(read) = view.read(from, 1 << 20, Offset(30), true).unwrap() else { panic!() };
-            let bytes = read.run().unwrap();
-            from = from.plus(Batches::new(&bytes, PartialTail::Refuse).count() as i64 * 3);
-            cold.extend_from_slice(&bytes);
-        }
-        assert_eq!(hot.concat(), cold);
-        log.flush().unwrap();
-        assert_eq!(log.flushed(), Offset(30));
+        Ok(())
     }
 }

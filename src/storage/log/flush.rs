@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::epoch_cache::EpochCache;
 use super::lazy_file::Place;
-use super::names;
+use super::names::{self, FileName, Kind};
 use super::segment::Segment;
 use super::view::segment_of;
 use super::{Log, LogError, Ruler};
@@ -85,7 +85,12 @@ impl FlushWork {
     /// Syncs. After an error the log must be poisoned: a second attempt could succeed without the data being there.
     pub fn run(&self) -> io::Result<Flushed> {
         for (index, segment) in self.segments.iter().enumerate() {
-            segment.sync(index + 1 < self.segments.len())?;
+            let next = self.segments.get(index + 1);
+            segment.sync(next.is_some())?;
+            if let Some(next) = next {
+                // The snapshot that was taken when the segment was sealed.
+                self.place.sync_file(FileName::live(next.base(), Kind::ProducerSnapshot))?;
+            }
         }
         if let Some(epochs) = &self.epochs {
             let path = self.place.join(names::LEADER_EPOCHS);
@@ -141,15 +146,33 @@ impl Log {
         true
     }
 
-    /// Flushes on the calling thread, completes the files as a closed log has them, and takes no more changes.
+    /// Flushes on the calling thread, completes the files as a closed log has them, and takes no more changes. An idle log
+    /// costs nothing.
     pub fn close(&mut self) -> Result<(), LogError> {
         self.check_in_service()?;
-        let segment = self.active().clone();
-        let sealed = segment.seal().and_then(|()| segment.sync(true));
-        self.or_poison("close", sealed)?;
+        if self.touched {
+            let completed = self.complete_files();
+            self.or_poison("close", completed)?;
+        }
         self.flush()?;
         self.tail.clear();
         self.poison("closed");
+        Ok(())
+    }
+
+    fn complete_files(&mut self) -> io::Result<()> {
+        let segment = self.active().clone();
+        segment.seal()?;
+        segment.sync(true)?;
+        let end = self.ruler.log_end;
+        // Where there never were producers, a clean start needs no snapshot to know it.
+        let needed = !self.producers.is_empty() || !self.snapshots.is_empty();
+        if needed && self.snapshots.latest() != Some(end) {
+            self.producers.advance_end(end);
+            self.snapshots.take(&self.place, &self.producers)?;
+            self.place.sync_file(FileName::live(end, Kind::ProducerSnapshot))?;
+            self.dir_changes.note();
+        }
         Ok(())
     }
 

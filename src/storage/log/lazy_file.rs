@@ -30,6 +30,15 @@ impl Place {
         self.disk.sync_dir(&self.dir)
     }
 
+    /// Makes a live file's content durable, if there is such a file.
+    pub fn sync_file(&self, name: FileName) -> io::Result<()> {
+        match self.disk.open(&self.path(name), OpenMode::Write) {
+            Ok(file) => file.sync_data(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     pub fn remove(&self, name: FileName) -> io::Result<bool> {
         disk::remove_if_exists(&*self.disk, &self.path(name))
     }

@@ -38,6 +38,7 @@ mod recovery;
 mod roll;
 mod search;
 mod segment;
+mod snapshots;
 mod time_index;
 mod truncate;
 #[cfg(test)]
@@ -66,7 +67,9 @@ pub use view::{LogView, LogViews, ReadError, ReadPlan};
 
 use crate::types::{LeaderEpoch, Offset, TimestampMs};
 use lazy_file::Place;
+use producer_state::ProducerState;
 use segment::Segment;
+use snapshots::Snapshots;
 use tail_cache::TailCache;
 
 /// Why a log cannot be changed or opened.
@@ -118,7 +121,11 @@ pub struct Log {
     dir_changes: Changes,
     /// The cuts of the active segment, which make nothing less durable but should not come back either.
     cut_changes: Changes,
+    producers: ProducerState,
+    snapshots: Snapshots,
     tail: Arc<TailCache>,
+    /// Something was changed that a closed log has complete.
+    touched: bool,
     /// Grows with each truncation, so that a flush that began before one does not count after it.
     truncations: u32,
     failure: Option<Arc<str>>,
@@ -142,6 +149,11 @@ impl Active {
 }
 
 impl Log {
+    /// Where what is stable ends: the high watermark, or the start of the oldest transaction that is undecided below it.
+    pub fn last_stable(&self) -> Offset {
+        self.views.load().last_stable
+    }
+
     /// A handle to load views through.
     pub fn views(&self) -> LogViews {
         self.views.clone()
@@ -201,13 +213,28 @@ impl Log {
     pub fn set_high_watermark(&mut self, to: Offset) {
         let high_watermark = to.clamp(self.ruler.log_start, self.ruler.log_end);
         if high_watermark != self.ruler.high_watermark {
+            self.producers.on_high_watermark(high_watermark);
             self.draw(Ruler { high_watermark, ..self.ruler });
         }
+    }
+
+    /// What the log knows of idempotent and transactional producers.
+    pub fn producers(&self) -> &ProducerState {
+        &self.producers
+    }
+
+    /// Forgets the producers that have not written for `producer.id.expiration.ms`; returns how many those are.
+    pub fn expire_producers(&mut self, now: TimestampMs) -> usize {
+        if self.producers.is_empty() {
+            return 0;
+        }
+        self.producers.expire(self.config.producer_expires_before(now))
     }
 
     /// Notes that `epoch` begins at the log's end: this broker now leads, and what follows is of that epoch.
     pub fn assign_epoch_start(&mut self, epoch: LeaderEpoch) {
         self.note_epoch(epoch, self.ruler.log_end);
+        self.touched = true;
         self.publish();
     }
 
@@ -243,9 +270,10 @@ impl Log {
 
     fn current_view(&self) -> LogView {
         let Ruler { log_start, high_watermark, flushed, log_end } = self.ruler;
+        let unstable = self.producers.first_unstable_offset().unwrap_or(high_watermark);
         LogView {
             log_start,
-            last_stable: high_watermark,
+            last_stable: unstable.clamp(log_start, high_watermark),
             high_watermark,
             flushed,
             log_end,

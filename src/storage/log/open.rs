@@ -11,8 +11,10 @@ use super::epoch_cache::EpochCache;
 use super::flush::Changes;
 use super::lazy_file::Place;
 use super::names::{self, FileName, Kind};
+use super::producer_state::ProducerState;
 use super::recovery::{Recovered, Recovery, take_inventory};
 use super::segment::Segment;
+use super::snapshots::{Replay, Snapshots};
 use super::tail_cache::{TailBudget, TailCache};
 use super::view::LogView;
 use super::{Active, Log, LogError, Ruler, new_views};
@@ -41,6 +43,8 @@ pub(super) struct Loaded {
     flushed: Offset,
     epochs: EpochCache,
     epochs_dirty: bool,
+    producers: ProducerState,
+    snapshots: Snapshots,
     recovered: Recovered,
 }
 
@@ -98,14 +102,17 @@ fn start_empty(place: &Arc<Place>, args: &OpenArgs) -> io::Result<Loaded> {
         flushed: start,
         epochs: EpochCache::default(),
         epochs_dirty: true,
+        producers: ProducerState::new(start),
+        snapshots: Snapshots::default(),
         recovered: Recovered::default(),
     })
 }
 
 fn load(place: &Arc<Place>, config: &LogConfig, args: &OpenArgs) -> io::Result<Loaded> {
     let inventory = take_inventory(place)?;
+    let mut snapshots = Snapshots::new(inventory.snapshots.clone());
     if inventory.segments.is_empty() {
-        remove_snapshots(place, &inventory.snapshots)?;
+        snapshots.retain(place, |_| false)?;
         return start_empty(place, args);
     }
     let stored = checkpoint::read_epochs(&*place.disk, &place.join(names::LEADER_EPOCHS))?;
@@ -127,31 +134,78 @@ fn load(place: &Arc<Place>, config: &LogConfig, args: &OpenArgs) -> io::Result<L
         for segment in recovery.segments.iter().rev() {
             segment.remove_files()?;
         }
-        remove_snapshots(place, &inventory.snapshots)?;
+        snapshots.retain(place, |_| false)?;
         return start_empty(place, args);
     }
+    let log_start = args.log_start.max(recovery.segments[0].base());
+    let replay = Replay { place, config, segments: &recovery.segments, log_start, log_end };
+    let producers = match recovery.scanned_from {
+        None => load_producers(&replay, &mut snapshots, args.now)?,
+        Some(from) => rebuild_producers(&replay, &mut snapshots, from, args.now)?,
+    };
     epochs.truncate_from_end(log_end);
     epochs.truncate_from_start(args.log_start);
     Ok(Loaded {
-        log_start: args.log_start.max(recovery.segments[0].base()),
+        log_start,
         segments: recovery.segments,
         log_end,
         flushed: log_end,
         epochs_dirty: epochs != stored,
         epochs,
+        producers,
+        snapshots,
         recovered: recovery.outcome,
     })
 }
 
-fn remove_snapshots(place: &Place, snapshots: &[Offset]) -> io::Result<()> {
-    for &at in snapshots {
-        place.remove(FileName::live(at, Kind::ProducerSnapshot))?;
+/// After an orderly stop: the snapshot of the log's end, or a replay of what follows the latest one. A log without any
+/// never had a producer.
+fn load_producers(
+    replay: &Replay<'_>,
+    snapshots: &mut Snapshots,
+    now: TimestampMs,
+) -> io::Result<ProducerState> {
+    snapshots.retain(replay.place, |at| at <= replay.log_end)?;
+    snapshots.remove_strays(replay.place, replay.segments)?;
+    if snapshots.is_empty() {
+        return Ok(ProducerState::new(replay.log_end));
     }
-    Ok(())
+    snapshots.rebuild(replay, replay.log_end, now)
+}
+
+/// After any other stop: only a snapshot of what was not checked anew counts, and the result is kept for the next time.
+fn rebuild_producers(
+    replay: &Replay<'_>,
+    snapshots: &mut Snapshots,
+    scanned_from: Offset,
+    now: TimestampMs,
+) -> io::Result<ProducerState> {
+    snapshots.retain(replay.place, |at| at <= scanned_from)?;
+    snapshots.remove_strays(replay.place, replay.segments)?;
+    let producers = snapshots.rebuild(replay, scanned_from, now)?;
+    if !producers.is_empty() && snapshots.latest() != Some(replay.log_end) {
+        snapshots.take(replay.place, &producers)?;
+        replay.place.sync_file(FileName::live(replay.log_end, Kind::ProducerSnapshot))?;
+    }
+    for segment in replay.segments {
+        segment.txn_index.sync()?;
+    }
+    replay.place.sync()?;
+    Ok(producers)
 }
 
 fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: Loaded) -> Log {
-    let Loaded { segments, log_start, log_end, flushed, epochs, epochs_dirty, recovered } = loaded;
+    let Loaded {
+        segments,
+        log_start,
+        log_end,
+        flushed,
+        epochs,
+        epochs_dirty,
+        recovered,
+        producers,
+        snapshots,
+    } = loaded;
     let segments: Arc<[Arc<Segment>]> = segments.into();
     let mut epoch_changes = Changes::default();
     epoch_changes.note_if(epochs_dirty);
@@ -177,7 +231,10 @@ fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: 
         epoch_changes,
         dir_changes: Changes::default(),
         cut_changes: Changes::default(),
+        producers,
+        snapshots,
         tail,
+        touched: false,
         truncations: 0,
         failure: None,
         recovered,

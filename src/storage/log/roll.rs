@@ -88,8 +88,11 @@ impl Log {
     /// Seals the active segment and starts one at `base`.
     fn roll(&mut self, base: Offset, now: TimestampMs) -> io::Result<()> {
         self.active().seal()?;
+        self.producers.advance_end(base);
+        self.snapshots.take(&self.place, &self.producers)?;
         let segment = Segment::create(self.place.clone(), base)?;
         self.dir_changes.note();
+        self.touched = true;
         let mut segments = self.segments.to_vec();
         segments.retain(|old| old.base() < base);
         segments.push(Arc::new(segment));

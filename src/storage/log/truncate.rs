@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use super::lazy_file::Place;
 use super::names::{FileName, Kind, Stage};
+use super::producer_state::ProducerState;
 use super::read::HeaderWalk;
 use super::segment::Segment;
+use super::snapshots::Replay;
 use super::time_index::TimestampOffset;
 use super::view::segment_of;
 use super::{Active, Log, LogError, Ruler};
@@ -67,6 +69,7 @@ impl Log {
 
     fn cut_end(&mut self, offset: Offset, now: TimestampMs) -> io::Result<()> {
         self.truncations += 1;
+        self.touched = true;
         self.tail.clear();
         let keep = segment_of(&self.segments, offset);
         let last = self.segments[keep].clone();
@@ -83,9 +86,32 @@ impl Log {
         });
         self.remove_now(&doomed)?;
         last.truncate(offset, position)?;
+        self.forget_producers(offset, now)?;
         self.cut_changes.note();
         find_max_timestamp(&last)?;
         self.active = Active::new(now);
+        Ok(())
+    }
+
+    /// Takes the producers back to where they were at `offset`, the new end of the log.
+    fn forget_producers(&mut self, offset: Offset, now: TimestampMs) -> io::Result<()> {
+        // A snapshot of what was cut must not come back after a crash and be taken for one of what follows.
+        if self.snapshots.retain(&self.place, |at| at <= offset)? {
+            self.place.sync()?;
+        }
+        // Who knew nobody then knows nobody now.
+        self.producers = if self.producers.is_empty() {
+            ProducerState::new(offset)
+        } else {
+            let replay = Replay {
+                place: &self.place,
+                config: &self.config,
+                segments: &self.segments,
+                log_start: self.ruler.log_start,
+                log_end: offset,
+            };
+            self.snapshots.rebuild(&replay, offset, now)?
+        };
         Ok(())
     }
 
@@ -93,6 +119,7 @@ impl Log {
     pub fn truncate_fully_and_start_at(&mut self, start: Offset, now: TimestampMs) -> Result<(), LogError> {
         self.check_in_service()?;
         self.truncations += 1;
+        self.touched = true;
         self.tail.clear();
         self.epoch_changes.note_if(self.epochs.truncate_from_end(Offset::ZERO));
         let started = self.start_over(start, now);
@@ -104,6 +131,8 @@ impl Log {
     fn start_over(&mut self, start: Offset, now: TimestampMs) -> io::Result<()> {
         let doomed = self.segments.to_vec();
         self.remove_now(&doomed)?;
+        self.snapshots.retain(&self.place, |_| false)?;
+        self.producers = ProducerState::new(start);
         self.segments = [Arc::new(Segment::create(self.place.clone(), start)?)].into();
         self.dir_changes.note();
         self.active = Active::new(now);
@@ -120,6 +149,7 @@ impl Log {
         }
         if to > log_start {
             self.epoch_changes.note_if(self.epochs.truncate_from_start(to));
+            self.producers.on_log_start(to);
             self.draw(Ruler { log_start: to, ..self.ruler });
         }
         Ok(())
@@ -138,6 +168,7 @@ impl Log {
         self.publish();
         let marked = old.iter().try_for_each(|segment| segment.mark_deleted());
         self.or_poison("delete", marked)?;
+        self.snapshots.forget_before(self.segments[0].base());
         let bases = old.iter().map(|segment| segment.base()).collect();
         Ok(Some(Doomed { place: self.place.clone(), bases }))
     }

@@ -66,6 +66,11 @@ impl TxnIndex {
         bytes.as_chunks::<ENTRY_LEN>().0.iter().map(decode).collect()
     }
 
+    /// The marker's offset of the last transaction.
+    pub fn last_offset(&self) -> io::Result<Option<Offset>> {
+        Ok(self.read_all()?.last().map(|txn| txn.last_offset))
+    }
+
     /// Adds to `found` the transactions that overlap the offsets from `from` to below `upto`. `true` when later segments
     /// cannot have more of them.
     pub fn collect(&self, from: Offset, upto: Offset, found: &mut Vec<AbortedTxn>) -> io::Result<bool> {

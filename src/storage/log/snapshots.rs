@@ -1,0 +1,160 @@
+//! The producer snapshots of a partition directory, and the state of the producers as they and the log's tail tell it. The
+//! rules of producers and the file's format are `producer_state`'s.
+//!
+//! A snapshot is named after the offset up to which it accounts for batches. One is taken at each roll, so that a segment
+//! can be replayed from the snapshot of its base, and one when the log is closed. They are never needed: without any,
+//! the state comes from the whole log.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use super::config::LogConfig;
+use super::lazy_file::Place;
+use super::names::{FileName, Kind};
+use super::producer_state::{ProducerState, snapshot};
+use super::read::HeaderWalk;
+use super::segment::Segment;
+use super::view::segment_of;
+use crate::storage::disk::{OpenMode, read_file};
+use crate::types::{Offset, TimestampMs};
+use crate::wire::batch::{BatchHeader, HEADER_LEN};
+
+/// Which snapshots there are, oldest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Snapshots(Vec<Offset>);
+
+impl Snapshots {
+    pub fn new(mut offsets: Vec<Offset>) -> Snapshots {
+        offsets.sort_unstable();
+        Snapshots(offsets)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn latest(&self) -> Option<Offset> {
+        self.0.last().copied()
+    }
+
+    /// Writes the snapshot of `state`; not durable yet.
+    pub fn take(&mut self, place: &Place, state: &ProducerState) -> io::Result<()> {
+        let at = state.end();
+        let path = place.path(FileName::live(at, Kind::ProducerSnapshot));
+        let bytes = state.to_snapshot();
+        place.disk.open(&path, OpenMode::Truncate)?.write_all_at(&[IoSlice::new(&bytes)], 0)?;
+        self.0.retain(|offset| *offset < at);
+        self.0.push(at);
+        Ok(())
+    }
+
+    /// Removes the snapshots for which `keep` does not hold. `true` when there were some.
+    pub fn retain(&mut self, place: &Place, keep: impl Fn(Offset) -> bool) -> io::Result<bool> {
+        let before = self.0.len();
+        for &at in self.0.iter().filter(|at| !keep(**at)) {
+            place.remove(FileName::live(at, Kind::ProducerSnapshot))?;
+        }
+        self.0.retain(|at| keep(*at));
+        Ok(self.0.len() < before)
+    }
+
+    /// Forgets snapshots whose files went with their segments.
+    pub fn forget_before(&mut self, offset: Offset) {
+        self.0.retain(|at| *at >= offset);
+    }
+
+    /// Removes what no segment begins with, save the latest: the remains of earlier closings.
+    pub fn remove_strays(&mut self, place: &Place, segments: &[Arc<Segment>]) -> io::Result<()> {
+        let latest = self.latest();
+        let is_base = |at: Offset| segments.binary_search_by_key(&at, |segment| segment.base()).is_ok();
+        self.retain(place, |at| Some(at) == latest || is_base(at)).map(|_| ())
+    }
+
+    /// The state that the latest readable snapshot at or before `offset` holds. Unreadable ones are removed.
+    fn load(
+        &mut self,
+        place: &Place,
+        offset: Offset,
+        expired_before: TimestampMs,
+    ) -> io::Result<Option<ProducerState>> {
+        while let Some(&at) = self.0.iter().rfind(|at| **at <= offset) {
+            let bytes = read_file(&*place.disk, &place.path(FileName::live(at, Kind::ProducerSnapshot)))?;
+            if let Ok(entries) = snapshot::decode(&bytes) {
+                return Ok(Some(ProducerState::from_snapshot(entries, at, expired_before)));
+            }
+            self.retain(place, |other| other != at)?;
+        }
+        Ok(None)
+    }
+
+    /// The producers of a log from `log_start` to `log_end`. The snapshot to begin with lies at or before `trusted`, the
+    /// batches after it are replayed; transactions that turn out aborted and are missing in the index are added to it.
+    pub fn rebuild(
+        &mut self,
+        log: &Replay<'_>,
+        trusted: Offset,
+        now: TimestampMs,
+    ) -> io::Result<ProducerState> {
+        let expired_before = log.config.producer_expires_before(now);
+        let mut state = match self.load(log.place, trusted, expired_before)? {
+            Some(state) => state,
+            None => ProducerState::new(log.segments[0].base()),
+        };
+        state.advance_end(log.log_start);
+        if state.end() < log.log_end {
+            log.replay(&mut state)?;
+        }
+        state.advance_end(log.log_end);
+        state.expire(expired_before);
+        Ok(state)
+    }
+}
+
+/// A log whose batches are to be replayed.
+pub(super) struct Replay<'a> {
+    pub place: &'a Place,
+    pub config: &'a LogConfig,
+    pub segments: &'a [Arc<Segment>],
+    pub log_start: Offset,
+    pub log_end: Offset,
+}
+
+impl Replay<'_> {
+    fn replay(&self, state: &mut ProducerState) -> io::Result<()> {
+        let from = state.end();
+        for segment in &self.segments[segment_of(self.segments, from)..] {
+            let mut last_aborted = segment.txn_index.last_offset()?;
+            let mut walk = HeaderWalk::new(segment, segment.search_from(from)?)?;
+            while let Some((position, header)) = walk.advance()? {
+                if header.base_offset >= self.log_end {
+                    return Ok(());
+                }
+                if header.last_offset() < from || !header.has_producer_id() {
+                    continue;
+                }
+                let body = body_for_replay(segment, position, &header)?;
+                let completed = state.replay(&header, &body).map_err(|error| {
+                    let what = format!("{} at {position}: {error}", segment.log_file().path().display());
+                    io::Error::new(io::ErrorKind::InvalidData, what)
+                })?;
+                let aborted = completed.and_then(|completed| completed.aborted());
+                if let Some(txn) =
+                    aborted.filter(|txn| last_aborted.is_none_or(|last| last < txn.last_offset))
+                {
+                    segment.txn_index.push(txn)?;
+                    last_aborted = Some(txn.last_offset);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The records of control batches; nothing for others, whose headers say enough.
+fn body_for_replay(segment: &Segment, position: u64, header: &BatchHeader) -> io::Result<Vec<u8>> {
+    if !header.is_control() {
+        return Ok(Vec::new());
+    }
+    let len = header.size_in_bytes() - HEADER_LEN;
+    segment.log_file().get()?.read_vec(len, position + HEADER_LEN as u64)
+}

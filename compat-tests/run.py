@@ -138,7 +138,7 @@ def run_program(part):
                 if line.startswith("ok      "):
                     report.passed += 1
                 elif line.startswith("FAILED  "):
-                    report.failures.append(": ".join(line[8:].split(": ")[:2]).strip())
+                    report.failures.append(line[8:].split(" -- ")[0].strip())
             status = process.wait()
         except BaseException:
             process.terminate()  # it ends its broker

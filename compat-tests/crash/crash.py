@@ -11,7 +11,7 @@ import random
 import threading
 import time
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lib.broker import Broker
@@ -117,9 +117,16 @@ def read_all(broker, topic, partition, upto):
 
 
 def end_of(broker, topic, partition):
-    consumer = a_consumer(broker)
+    """Where a partition's log ends. A broker that has just started may not lead its partitions yet."""
+    consumer, deadline = a_consumer(broker), time.monotonic() + 60
     try:
-        return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1]
+        while True:
+            try:
+                return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1]
+            except KafkaException as failure:
+                if not failure.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
     finally:
         consumer.close()
 

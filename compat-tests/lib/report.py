@@ -17,7 +17,7 @@ class Report:
             work(*arguments)
         except Exception as failure:
             self.failures.append(name)
-            print(f"FAILED  {name}: {type(failure).__name__}: {failure}", flush=True)
+            print(f"FAILED  {name} -- {type(failure).__name__}: {failure}", flush=True)
             if type(failure).__name__ not in ("Failed", "Hang", "Refused", "BrokerEnded"):
                 traceback.print_exc(file=sys.stdout)
             if isinstance(failure, BrokerEnded):
@@ -29,7 +29,7 @@ class Report:
 
     def fail(self, name, why):
         self.failures.append(name)
-        print(f"FAILED  {name}: {why}", flush=True)
+        print(f"FAILED  {name} -- {why}", flush=True)
 
     def close(self):
         for name in self.failures:

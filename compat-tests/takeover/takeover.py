@@ -139,7 +139,7 @@ def offsets_by_time(broker):
     for number in (0, 1, 777, EACH - 1):
         for shift, wanted in ((0, number), (-3, number)):
             asked = {TopicPartition("taken-none", 1): OffsetSpec.for_timestamp(STAMP + number * 10 + shift)}
-            for future in admin.list_offsets(asked).values():
+            for future in admin.list_offsets(asked, request_timeout=LIMIT_S).values():
                 expect(future.result(LIMIT_S).offset, wanted, f"the offset for the time of record {number}{shift:+}")
 
 

@@ -5,11 +5,13 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::flusher::FlushQueue;
 use super::mailbox::{Message, ShardSender};
 use crate::storage::log::Doomed;
+use tokio::sync::Notify;
+
 use crate::types::{DirectoryId, MonotonicMs};
 
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub struct Directory {
     shards: Vec<ShardSender>,
     /// Segments that are no longer part of their logs, and when their files may go.
     doomed: Mutex<Vec<(MonotonicMs, Doomed)>>,
+    /// Signalled when the directory fails.
+    on_failure: Arc<Notify>,
 }
 
 impl Directory {
@@ -34,8 +38,14 @@ impl Directory {
         flush_threads: usize,
     ) -> Directory {
         let flush = FlushQueue::new(flush_threads);
-        let (failure, doomed) = Default::default();
-        Directory { index, path, id, flush, failure, shards, doomed }
+        let (failure, doomed, on_failure) = Default::default();
+        Directory { index, path, id, flush, failure, shards, doomed, on_failure }
+    }
+
+    /// Signals there when it fails.
+    #[must_use]
+    pub fn with_failure_signal(self, on_failure: Arc<Notify>) -> Directory {
+        Directory { on_failure, ..self }
     }
 
     /// Its place in `log.dirs`.
@@ -71,6 +81,7 @@ impl Directory {
             for shard in &self.shards {
                 shard.send_event(Message::DirectoryFailed(self.index));
             }
+            self.on_failure.notify_one();
         }
     }
 

@@ -43,6 +43,7 @@ pub struct FlushQueue {
     max_threads: usize,
     state: Mutex<State>,
     work_waits: Condvar,
+    round_ended: Condvar,
     pub counters: FlushCounters,
 }
 
@@ -76,6 +77,7 @@ impl FlushQueue {
             max_threads,
             state: Mutex::default(),
             work_waits: Condvar::new(),
+            round_ended: Condvar::new(),
             counters: FlushCounters::default(),
         }
     }
@@ -150,6 +152,29 @@ impl FlushQueue {
                 state.jobs.remove(&partition);
             }
         }
+        drop(state);
+        self.round_ended.notify_all();
+    }
+
+    /// Drops the work of a partition and waits until none of it runs: its files may be moved then. Its shard has let go of
+    /// it, so no more will come.
+    pub fn forget(&self, partition: &TopicIdPartition) {
+        let mut state = self.lock();
+        state.startable.retain(|startable| startable != partition);
+        while let Some(job) = state.jobs.get_mut(partition) {
+            job.waiting = None;
+            if !job.running {
+                state.jobs.remove(partition);
+                return;
+            }
+            state = self.round_ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until nothing runs and nothing waits.
+    pub fn wait_idle(&self) {
+        let state = self.lock();
+        drop(self.round_ended.wait_while(state, |state| !state.jobs.is_empty()));
     }
 
     /// No more work will come: the threads end once the queue is empty.

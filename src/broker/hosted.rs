@@ -298,7 +298,7 @@ impl Hosted {
     /// Closes the log in an orderly way; what was appended is durable and acknowledged before the answers that cannot be
     /// given leave.
     pub(super) fn close(mut self, desk: &mut Desk) {
-        match self.log.flush() {
+        match self.log.close() {
             Ok(()) => {
                 if let HostedRole::Leading(leader) = &mut self.role {
                     leader.flushed(self.log.flushed(), desk.now.monotonic, &mut desk.effects);

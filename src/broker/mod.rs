@@ -1,24 +1,37 @@
-//! Layer 3: drivers around the pure cores: shards, flushers, waiters, the reconciler.
+//! Layer 3: drivers around the pure cores: the only place where cores meet threads and disk.
+//!
+//! In reading order: `messages` (what shards are asked), `shard` with `hosted` (a partition's log and core joined), `owed` and
+//! `ledger`; `mailbox` (its thread), `flusher` and `directory`; `partitions` (where handlers find a partition) and
+//! `waiters`; then what follows the metadata: `settings`, `dynamic_config`, `log_dirs`, `reconciler`, `lifecycle`,
+//! `producer_ids`; and `start`, which puts it together.
 
 pub mod clock;
-pub mod messages;
 pub mod reply;
 pub mod waiters;
+pub mod messages;
 
-pub mod directory;
-pub mod flusher;
-pub mod mailbox;
-pub mod partitions;
 pub mod shard;
+mod hosted;
+mod owed;
+mod ledger;
+pub mod mailbox;
+pub mod flusher;
+pub mod directory;
+pub mod partitions;
 pub mod checkpoints;
+
+pub mod settings;
 pub mod dynamic_config;
 pub mod loggers;
-
-mod hosted;
-mod ledger;
-mod owed;
+pub mod log_dirs;
+pub mod reconciler;
+pub mod lifecycle;
+pub mod producer_ids;
+pub mod start;
 
 #[cfg(test)]
 mod rig;
 #[cfg(test)]
 mod shard_tests;
+#[cfg(test)]
+mod start_tests;

@@ -1,0 +1,301 @@
+//! Follows the metadata: makes this broker host what the image assigns to it, in the role that the image gives it, with
+//! the settings that it says.
+//!
+//! Must not know requests. Invariant: when [`Reconciled`] has reached a version, every partition of that image is hosted here
+//! or on the list of those that could not be opened, and its shard has been told its role.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+
+use super::checkpoints::Checkpoints;
+use super::clock;
+use super::dynamic_config::DynamicConfig;
+use super::log_dirs::{LogDirs, OpenError, Opened};
+use super::mailbox::Message;
+use super::messages::{Host, RoleSpec};
+use super::partitions::{Partition, Partitions};
+use super::settings::TopicSettings;
+use crate::metadata::reconcile::{Changes, Reconfigured, Replica, Stop, changes};
+use crate::metadata::{Image, ImageVersion};
+use crate::replica::{BrokerStanding, Registration};
+use crate::storage::log::{Log, LogConfig};
+use crate::types::{NodeId, TopicIdPartition};
+
+/// How long a partition that could not be opened waits for the next attempt: the disk may have room again.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Tells up to which version the metadata has taken effect on this broker.
+#[derive(Clone, Debug)]
+pub struct Reconciled(watch::Receiver<ImageVersion>);
+
+impl Reconciled {
+    /// Waits until the image with this version has taken effect here. False when the broker stops before.
+    pub async fn reached(&mut self, version: ImageVersion) -> bool {
+        self.0.wait_for(|reached| *reached >= version).await.is_ok()
+    }
+
+    pub fn version(&self) -> ImageVersion {
+        *self.0.borrow()
+    }
+}
+
+#[derive(Debug)]
+pub struct Reconciler {
+    me: NodeId,
+    config: Arc<DynamicConfig>,
+    settings: TopicSettings,
+    partitions: Partitions,
+    dirs: Arc<LogDirs>,
+    checkpoints: Arc<Checkpoints>,
+    /// The image that this broker has caught up with.
+    seen: Arc<Image>,
+    /// Replicas that could not be opened for a reason that may pass.
+    failed: Vec<Replica>,
+    reached: watch::Sender<ImageVersion>,
+}
+
+impl Reconciler {
+    /// A broker that hosts nothing yet.
+    pub fn new(
+        me: NodeId,
+        config: Arc<DynamicConfig>,
+        partitions: Partitions,
+        dirs: Arc<LogDirs>,
+        checkpoints: Arc<Checkpoints>,
+    ) -> (Reconciler, Reconciled) {
+        let (reached, reconciled) = watch::channel(ImageVersion::default());
+        let settings = TopicSettings::new(config.latest());
+        let (seen, failed) = Default::default();
+        let reconciler =
+            Reconciler { me, config, settings, partitions, dirs, checkpoints, seen, failed, reached };
+        (reconciler, Reconciled(reconciled))
+    }
+
+    /// Follows the images until there are no more.
+    pub async fn run(mut self, mut images: watch::Receiver<Arc<Image>>) {
+        loop {
+            let image = images.borrow_and_update().clone();
+            if image.version > self.seen.version {
+                self.catch_up(image).await;
+            }
+            tokio::select! {
+                changed = images.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                }
+                () = tokio::time::sleep(RETRY), if !self.failed.is_empty() => {
+                    let failed = std::mem::take(&mut self.failed);
+                    let image = self.seen.clone();
+                    self.start(failed, &image).await;
+                }
+            }
+        }
+    }
+
+    /// Makes this broker what the image says.
+    pub async fn catch_up(&mut self, image: Arc<Image>) {
+        let Changes { stop, start, update, configure } = changes(self.me, &self.seen, &image);
+        if configure == Reconfigured::All {
+            self.settings = TopicSettings::new(self.config.at(&image));
+        }
+        self.failed.retain(|replica| !stop.iter().any(|stop| stop.id == replica.id));
+        if !stop.is_empty() {
+            self.stop(stop).await;
+        }
+        self.start(start, &image).await;
+        for replica in update {
+            match self.failed.iter_mut().find(|failed| failed.id == replica.id) {
+                Some(failed) => *failed = replica,
+                None => {
+                    self.tell(&replica.id, Message::Assume(replica.id, self.role(&replica, &image))).await;
+                }
+            }
+        }
+        self.configure(&configure, &image).await;
+        self.reached.send_replace(image.version);
+        self.seen = image;
+    }
+
+    async fn tell(&self, id: &TopicIdPartition, message: Message) {
+        self.partitions.shard_of(id).send(message).await;
+    }
+
+    /// Opens or makes logs, and hands them to their shards.
+    async fn start(&mut self, replicas: Vec<Replica>, image: &Image) {
+        if replicas.is_empty() {
+            return;
+        }
+        let with_config = |replica: Replica| {
+            let config = self.settings.of_topic(image, &replica.name.topic).log;
+            (replica, config)
+        };
+        let jobs: Vec<(Replica, Arc<LogConfig>)> = replicas.into_iter().map(with_config).collect();
+        let mut hosts = Vec::with_capacity(jobs.len());
+        let Some((jobs, results)) = self.open(jobs).await else { return };
+        for ((replica, _), result) in jobs.into_iter().zip(results) {
+            match result {
+                Ok(opened) => hosts.push(self.host(&replica, opened, image)),
+                Err(error) if error.may_pass() => {
+                    tracing::warn!("Partition {} cannot be served yet: {error}", replica.name);
+                    self.failed.push(replica);
+                }
+                Err(error) => tracing::error!("Partition {} cannot be served: {error}", replica.name),
+            }
+        }
+        self.partitions.update(|table| {
+            for host in &hosts {
+                table.insert(host.partition.id, host.partition.clone());
+            }
+        });
+        for host in hosts {
+            let id = host.partition.id;
+            self.tell(&id, Message::Host(Box::new(host))).await;
+        }
+    }
+
+    async fn open(&self, jobs: Vec<(Replica, Arc<LogConfig>)>) -> Option<(Jobs, Results)> {
+        let mut hosted = vec![0; self.dirs.directories().len()];
+        for partition in self.partitions.all().values() {
+            hosted[partition.directory.index()] += 1;
+        }
+        let per_directory = self.settings.broker().num_recovery_threads_per_data_dir;
+        let threads = usize::try_from(per_directory).unwrap_or(1).max(1) * hosted.len().max(1);
+        let dirs = self.dirs.clone();
+        let opening = tokio::task::spawn_blocking(move || {
+            let results = dirs.open_all(&jobs, &hosted, threads, clock::wall());
+            (jobs, results)
+        });
+        match opening.await {
+            Ok(opened) => Some(opened),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => None, // the process ends
+        }
+    }
+
+    fn host(&self, replica: &Replica, opened: Opened, image: &Image) -> Host {
+        let Opened { log, directory } = opened;
+        let partition = Partition::new(replica.id, replica.name.clone(), directory, log.views());
+        let config = self.settings.of_topic(image, &replica.name.topic).replica;
+        Host { partition: Arc::new(partition), log, config, role: self.role(replica, image) }
+    }
+
+    fn role(&self, replica: &Replica, image: &Image) -> RoleSpec {
+        let registration = &replica.registration;
+        let (leader_epoch, partition_epoch) = (registration.leader_epoch, registration.partition_epoch);
+        if registration.leader != self.me {
+            return RoleSpec::Follow { leader: registration.leader, leader_epoch, partition_epoch };
+        }
+        let replicas = registration.replicas.iter().map(|node| (*node, standing(*node, image))).collect();
+        let isr = registration.isr.clone();
+        RoleSpec::Lead(Registration { leader_epoch, partition_epoch, replicas, isr })
+    }
+
+    /// Lets go of partitions and sets their directories aside; the files are removed a while later.
+    async fn stop(&mut self, stops: Vec<Stop>) {
+        let mut released = Vec::with_capacity(stops.len());
+        for stop in &stops {
+            let (done, log) = oneshot::channel();
+            self.tell(&stop.id, Message::Release(stop.id, done)).await;
+            released.push((self.partitions.get(&stop.id), log));
+        }
+        let mut retiring = Vec::with_capacity(stops.len());
+        for (partition, log) in released {
+            retiring.push((partition, log.await.ok().flatten()));
+        }
+        self.partitions.update(|table| {
+            for stop in &stops {
+                table.remove(&stop.id);
+            }
+        });
+        let delay_ms =
+            retiring.iter().flat_map(|(_, log)| log).map(|log| log.config().file_delete_delay_ms).min();
+        let (dirs, checkpoints) = (self.dirs.clone(), self.checkpoints.clone());
+        let retired = tokio::task::spawn_blocking(move || retire(&dirs, &checkpoints, retiring)).await;
+        if let (Ok(retired), Some(delay_ms)) = (retired, delay_ms) {
+            remove_later(self.dirs.clone(), retired, delay_ms);
+        }
+    }
+
+    async fn configure(&self, what: &Reconfigured, image: &Image) {
+        match what {
+            Reconfigured::Topics(names) if names.is_empty() => {}
+            Reconfigured::Topics(names) => {
+                for topic in names.iter().filter_map(|name| image.topics.by_name(name)) {
+                    for (partition, _) in topic.partitions() {
+                        let id = TopicIdPartition { topic_id: topic.id, partition };
+                        self.configure_one(id, &topic.name, image).await;
+                    }
+                }
+            }
+            Reconfigured::All => {
+                for (id, partition) in &self.partitions.all() {
+                    self.configure_one(*id, &partition.name.topic, image).await;
+                }
+            }
+        }
+    }
+
+    async fn configure_one(&self, id: TopicIdPartition, topic: &str, image: &Image) {
+        let settings = self.settings.of_topic(image, topic);
+        self.tell(&id, Message::Configure(id, settings.log, settings.replica)).await;
+    }
+}
+
+type Jobs = Vec<(Replica, Arc<LogConfig>)>;
+type Results = Vec<Result<Opened, OpenError>>;
+
+fn standing(node: NodeId, image: &Image) -> BrokerStanding {
+    match image.brokers.get(node) {
+        None => BrokerStanding::Absent,
+        Some(broker) if broker.fenced => BrokerStanding::Fenced(broker.epoch),
+        Some(broker) if broker.in_controlled_shutdown => BrokerStanding::Leaving(broker.epoch),
+        Some(broker) => BrokerStanding::Active(broker.epoch),
+    }
+}
+
+/// Sets the directories of released partitions aside. The checkpoints come first, so that they say nothing of a name that is used
+/// again.
+fn retire(
+    dirs: &LogDirs,
+    checkpoints: &Checkpoints,
+    released: Vec<(Option<Arc<Partition>>, Option<Log>)>,
+) -> Vec<PathBuf> {
+    checkpoints.write_all();
+    let mut retired = Vec::with_capacity(released.len());
+    for (partition, log) in released {
+        let (Some(partition), Some(log)) = (partition, log) else { continue };
+        partition.directory.flush.forget(&partition.id);
+        match dirs.retire(log.dir()) {
+            Ok(dir) => retired.push(dir),
+            Err(error) => partition.directory.fail(&format!("delete {}", partition.name), &error),
+        }
+    }
+    retired
+}
+
+/// Removes directories that were set aside: at once when the delay is zero.
+fn remove_later(dirs: Arc<LogDirs>, retired: Vec<PathBuf>, delay_ms: i64) {
+    let delay = Duration::from_millis(u64::try_from(delay_ms).unwrap_or(0));
+    tokio::spawn(async move {
+        tokio::time::sleep(delay).await;
+        let removing = tokio::task::spawn_blocking(move || remove_all(&dirs, &retired));
+        let _ = removing.await;
+    });
+}
+
+/// Removes the directories that an earlier deletion left. Blocks on the disk.
+pub fn finish_interrupted_deletions(dirs: &LogDirs) {
+    remove_all(dirs, &dirs.interrupted_deletions());
+}
+
+fn remove_all(dirs: &LogDirs, retired: &[PathBuf]) {
+    for dir in retired {
+        if let Err(error) = dirs.remove(dir) {
+            tracing::warn!("Could not remove {}: {error}", dir.display());
+        }
+    }
+}

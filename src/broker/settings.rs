@@ -1,0 +1,102 @@
+//! What the layered configuration comes to for this broker and for each topic, as the shards need it.
+//!
+//! Must not know where configuration is kept. Invariant: topics without values of their own share one [`LogConfig`].
+
+use std::sync::Arc;
+
+use super::dynamic_config::{Effective, texts};
+use crate::config::{BrokerConfig, MessageTimestampType, Texts, TopicCompression, TopicConfig};
+use crate::metadata::Image;
+use crate::replica::ReplicaConfig;
+use crate::storage::log::{CompressionPolicy, LogConfig};
+use crate::wire::batch::TimestampType;
+use crate::wire::compression::Compression;
+
+/// The settings of one partition.
+#[derive(Clone, Debug)]
+pub struct PartitionSettings {
+    pub log: Arc<LogConfig>,
+    pub replica: ReplicaConfig,
+}
+
+/// The settings of this broker under one image.
+#[derive(Clone, Debug)]
+pub struct TopicSettings {
+    effective: Arc<Effective>,
+    default: PartitionSettings,
+}
+
+impl TopicSettings {
+    pub fn new(effective: Arc<Effective>) -> TopicSettings {
+        let topic = effective.layers.topic_config(&Texts::new());
+        let default = partition_settings(&topic, &effective.broker);
+        TopicSettings { effective, default }
+    }
+
+    pub fn broker(&self) -> &BrokerConfig {
+        &self.effective.broker
+    }
+
+    /// The settings of a topic's partitions.
+    pub fn of_topic(&self, image: &Image, topic: &str) -> PartitionSettings {
+        match image.configs.topic(topic) {
+            None => self.default.clone(),
+            Some(values) => {
+                partition_settings(&self.effective.layers.topic_config(&texts(values)), self.broker())
+            }
+        }
+    }
+}
+
+fn partition_settings(topic: &TopicConfig, broker: &BrokerConfig) -> PartitionSettings {
+    let replica = ReplicaConfig {
+        min_insync_replicas: usize::try_from(topic.min_insync_replicas).unwrap_or(1),
+        durable_acks: topic.flush_before_ack,
+        lag_time_max_ms: broker.replica_lag_time_max_ms,
+    };
+    PartitionSettings { log: Arc::new(log_config(topic, broker)), replica }
+}
+
+fn log_config(topic: &TopicConfig, broker: &BrokerConfig) -> LogConfig {
+    LogConfig {
+        segment_bytes: size(topic.segment_bytes()),
+        segment_ms: topic.max_segment_ms(),
+        segment_jitter_ms: topic.segment_jitter_ms,
+        index_interval_bytes: size(topic.index_interval_bytes),
+        segment_index_bytes: size(topic.segment_index_bytes),
+        max_message_bytes: size(topic.max_message_bytes),
+        message_timestamp_type: match topic.message_timestamp_type {
+            MessageTimestampType::CreateTime => TimestampType::CreateTime,
+            MessageTimestampType::LogAppendTime => TimestampType::LogAppendTime,
+        },
+        message_timestamp_before_max_ms: topic.message_timestamp_before_max_ms,
+        message_timestamp_after_max_ms: topic.message_timestamp_after_max_ms,
+        compression: compression(topic.compression()),
+        compact: topic.cleanup_policy.compact,
+        delete: topic.cleanup_policy.delete,
+        retention_ms: topic.retention_ms,
+        retention_bytes: topic.retention_bytes,
+        file_delete_delay_ms: topic.file_delete_delay_ms,
+        flush_messages: topic.flush_messages,
+        flush_ms: topic.flush_ms,
+        flush_before_ack: topic.flush_before_ack,
+        producer_id_expiration_ms: i64::from(broker.producer_id_expiration_ms),
+    }
+}
+
+fn compression(policy: TopicCompression) -> CompressionPolicy {
+    let (codec, level) = match policy {
+        TopicCompression::Producer => return CompressionPolicy::Producer,
+        TopicCompression::Uncompressed => (Compression::None, None),
+        TopicCompression::Gzip(level) => (Compression::Gzip, Some(level).filter(|level| *level != -1)),
+        TopicCompression::Snappy => (Compression::Snappy, None),
+        TopicCompression::Lz4(level) => (Compression::Lz4, Some(level)),
+        TopicCompression::Zstd(level) => (Compression::Zstd, Some(level)),
+    };
+    CompressionPolicy::Codec(codec, level)
+}
+
+/// The validators of the table have refused what is negative.
+fn size(bytes: i32) -> u32 {
+    u32::try_from(bytes).unwrap_or(0)
+}

@@ -1,0 +1,230 @@
+//! Puts the broker's parts together, in the order in which they need each other, and takes them apart again.
+//!
+//! Must not know sockets. Invariant: nothing is acknowledged before the logs are open and the registration of this process is
+//! in the metadata.
+
+use std::io;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::checkpoints::{self, CheckpointIntervals, Checkpoints, Periodic};
+use super::directory::Directory;
+use super::dynamic_config::DynamicConfig;
+use super::flusher::DEFAULT_THREADS;
+use super::lifecycle::{BrokerIdentity, Lifecycle, LifecycleError};
+use super::log_dirs::LogDirs;
+use super::mailbox::{self, ShardSender, mailbox};
+use super::partitions::Partitions;
+use super::producer_ids::ProducerIds;
+use super::reconciler::{Reconciled, Reconciler, finish_interrupted_deletions};
+use super::shard::Shard;
+use crate::config::BrokerConfig;
+use crate::controller::MetadataHandle;
+use crate::metadata::brokers::Endpoint;
+use crate::storage::disk::Disk;
+use crate::storage::log::TailBudget;
+use crate::types::{DirectoryId, NodeId};
+
+/// Requests that may wait for one shard; more wait at their connections.
+const MAILBOX_CAPACITY: usize = 1024;
+/// Newest batches in memory, of all logs and of one.
+const TAIL_BYTES: usize = 64 << 20;
+const TAIL_BYTES_PER_LOG: usize = 8 << 20;
+
+/// What a broker starts from.
+#[derive(Debug)]
+pub struct BrokerOptions {
+    pub id: NodeId,
+    pub config: Arc<DynamicConfig>,
+    pub disk: Arc<dyn Disk>,
+    /// Its log directories with their ids, locked and formatted.
+    pub log_dirs: Vec<(PathBuf, DirectoryId)>,
+    /// Where it listens, as others are told.
+    pub endpoints: Vec<Endpoint>,
+    pub rack: Option<Arc<str>>,
+}
+
+/// Why a broker does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("could not start a thread: {0}")]
+    Thread(#[from] io::Error),
+    #[error(transparent)]
+    Lifecycle(#[from] LifecycleError),
+    #[error("no log directory is in service")]
+    NoDirectory,
+}
+
+/// What request handlers use of a broker. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct BrokerHandles {
+    pub partitions: Partitions,
+    pub producer_ids: ProducerIds,
+    pub reconciled: Reconciled,
+    pub lifecycle: Lifecycle,
+    pub log_dirs: Arc<LogDirs>,
+}
+
+/// A broker that runs. Whoever holds it stops it.
+#[derive(Debug)]
+pub struct RunningBroker {
+    handles: BrokerHandles,
+    checkpoints: Arc<Checkpoints>,
+    periodic: Periodic,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// Opens the logs, registers the broker, and hosts what the metadata assigns to it. It is fenced until
+/// [`RunningBroker::unfence`].
+pub async fn start(
+    options: BrokerOptions,
+    metadata: MetadataHandle,
+) -> Result<(BrokerHandles, RunningBroker), StartError> {
+    let BrokerOptions { id, config, disk, log_dirs, endpoints, rack } = options;
+    let broker_config = config.at(&metadata.image()).broker.clone();
+    let shards = start_shards(id, &broker_config)?;
+    let failure = Arc::new(Notify::new());
+    let directories: Vec<Arc<Directory>> = log_dirs
+        .into_iter()
+        .enumerate()
+        .map(|(index, (path, dir_id))| {
+            let directory = Directory::new(index, path, dir_id, shards.clone(), DEFAULT_THREADS);
+            Arc::new(directory.with_failure_signal(failure.clone()))
+        })
+        .collect();
+    let partitions = Partitions::new(shards);
+    let tail_budget = TailBudget::new(TAIL_BYTES, TAIL_BYTES_PER_LOG);
+    let (scan_disk, scan_directories) = (disk.clone(), directories.clone());
+    let dirs = blocking(move || LogDirs::scan(scan_disk, scan_directories, tail_budget)).await;
+    let dirs = Arc::new(dirs);
+    let online = directories.iter().filter(|directory| directory.is_online());
+    let identity = BrokerIdentity {
+        id,
+        endpoints,
+        rack,
+        directories: online.map(|directory| directory.id()).collect(),
+        previous_epoch: dirs.previous_epoch(),
+    };
+    if identity.directories.is_empty() {
+        return Err(StartError::NoDirectory);
+    }
+    let lifecycle = Lifecycle::register(metadata.clone(), config.clone(), identity).await?;
+
+    let checkpoints = Arc::new(Checkpoints::new(disk, partitions.clone(), directories));
+    let (mut reconciler, reconciled) =
+        Reconciler::new(id, config, partitions.clone(), dirs.clone(), checkpoints.clone());
+    reconciler.catch_up(metadata.image()).await;
+    tell_strays(&dirs);
+    let intervals = CheckpointIntervals {
+        recovery_point_ms: i64::from(broker_config.log_flush_offset_checkpoint_interval_ms),
+        high_watermark_ms: broker_config.replica_high_watermark_checkpoint_interval_ms,
+        log_start_ms: i64::from(broker_config.log_flush_start_offset_checkpoint_interval_ms),
+    };
+    let periodic = checkpoints::spawn(checkpoints.clone(), intervals)?;
+    let (producer_ids, give_out) = ProducerIds::new(metadata.clone(), id, lifecycle.epoch());
+    let old_dirs = dirs.clone();
+    let tasks = vec![
+        tokio::spawn(reconciler.run(metadata.subscribe())),
+        tokio::spawn(give_out),
+        tokio::spawn(report_failures(failure, dirs.clone(), lifecycle.clone())),
+        tokio::task::spawn_blocking(move || finish_interrupted_deletions(&old_dirs)),
+    ];
+    let handles = BrokerHandles { partitions, producer_ids, reconciled, lifecycle, log_dirs: dirs };
+    Ok((handles.clone(), RunningBroker { handles, checkpoints, periodic, tasks }))
+}
+
+impl RunningBroker {
+    /// Lets the cluster know that this broker serves, and waits until its partitions are led.
+    pub async fn unfence(&mut self) -> Result<(), LifecycleError> {
+        let version = self.handles.lifecycle.unfence().await?;
+        self.handles.reconciled.reached(version).await;
+        Ok(())
+    }
+
+    /// Leaves the cluster, flushes and closes everything, and notes that it was done in an orderly way. Requests must have ended
+    /// before.
+    pub async fn stop(self) {
+        let RunningBroker { handles, checkpoints, periodic, tasks } = self;
+        handles.lifecycle.leave().await;
+        for task in tasks {
+            task.abort();
+        }
+        drop(periodic);
+        // Closing a log must not overtake a sync that is under way.
+        let dirs = handles.log_dirs.clone();
+        blocking(move || {
+            for directory in dirs.directories().iter().filter(|directory| directory.is_online()) {
+                directory.flush.wait_idle();
+            }
+        })
+        .await;
+        handles.partitions.close().await;
+        let (dirs, epoch) = (handles.log_dirs, handles.lifecycle.epoch());
+        blocking(move || {
+            checkpoints.write_all();
+            checkpoints.write_clean_shutdown(epoch);
+            for directory in dirs.directories() {
+                directory.flush.close();
+            }
+        })
+        .await;
+    }
+}
+
+fn start_shards(me: NodeId, config: &BrokerConfig) -> io::Result<Vec<ShardSender>> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let count = usize::try_from(config.num_shard_threads).ok().filter(|count| *count > 0).unwrap_or(cores);
+    let mut senders = Vec::with_capacity(count);
+    for index in 0..count {
+        let (sender, mailbox) = mailbox(MAILBOX_CAPACITY);
+        mailbox::spawn(index, Shard::new(index, me), mailbox)?;
+        senders.push(sender);
+    }
+    Ok(senders)
+}
+
+fn tell_strays(dirs: &LogDirs) {
+    let mut strays: Vec<String> = dirs.unopened().iter().map(ToString::to_string).collect();
+    if !strays.is_empty() {
+        strays.sort_unstable();
+        tracing::warn!(
+            "Directories of {} partitions that this broker does not hold are kept: {}",
+            strays.len(),
+            strays.join(", ")
+        );
+    }
+}
+
+/// Tells the cluster of log directories that fail. When none is left there is nothing that the cluster could do better, and
+/// the partitions go on answering that their storage is out of service.
+async fn report_failures(failure: Arc<Notify>, dirs: Arc<LogDirs>, lifecycle: Lifecycle) {
+    loop {
+        failure.notified().await;
+        let (online, failed): (Vec<_>, Vec<_>) =
+            dirs.directories().iter().partition(|directory| directory.is_online());
+        if online.is_empty() {
+            tracing::error!("No log directory is in service any more");
+            continue;
+        }
+        let failed = failed.into_iter().map(|directory| directory.id()).collect();
+        if let Err(error) = lifecycle.report_failed_directories(failed).await {
+            tracing::error!("Could not report failed log directories: {error}");
+        }
+    }
+}
+
+/// Runs what blocks on the disk away from the tasks.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is going away, and whoever waits here with it.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}

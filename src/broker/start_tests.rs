@@ -1,0 +1,223 @@
+//! A whole broker over a quorum of one: started, used, stopped, started again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::dynamic_config::DynamicConfig;
+use super::partitions::Role;
+use super::rig::{readable, records};
+use super::start::{BrokerHandles, BrokerOptions, RunningBroker, start};
+use crate::config::{Layers, Sources, load};
+use crate::controller::{self, Controller, ControllerConfig, Member, MetadataHandle, Timing};
+use crate::metadata::features::bootstrap_records;
+use crate::metadata::{Decision, MetadataVersion, Record};
+use crate::replica::Acks;
+use crate::storage::checkpoint::CLEAN_SHUTDOWN_FILE;
+use crate::storage::disk::{Disk, RealDisk};
+use crate::storage::log::Origin;
+use crate::types::{NodeId, Offset, PartitionIndex, TopicId, TopicIdPartition, Uuid};
+use crate::wire::messages::StrBytes;
+use crate::wire::messages::metadata::{ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord};
+
+const ME: NodeId = NodeId(1);
+const DIRECTORY_ID: Uuid = Uuid::from_u128(0x1234_5678_9abc_def0);
+
+struct Node {
+    metadata: MetadataHandle,
+    controller: Controller,
+    handles: BrokerHandles,
+    broker: RunningBroker,
+}
+
+fn layers(overrides: &[(&str, &str)]) -> Layers {
+    let overrides = overrides.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    load(&Sources { overrides, ..Sources::default() }).unwrap().layers
+}
+
+impl Node {
+    async fn start(dir: &Path, overrides: &[(&str, &str)]) -> Node {
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let config = ControllerConfig {
+            node_id: ME,
+            cluster_id: "test".into(),
+            dir: dir.to_owned(),
+            disk: disk.clone(),
+            voters: BTreeMap::from([(ME, Member::default())]),
+            segment_bytes: 1 << 20,
+            snapshot_bytes: 1 << 20,
+            timing: Timing::default(),
+            bootstrap_records: bootstrap_records(MetadataVersion::LATEST, &[], 1).unwrap(),
+        };
+        let (metadata, controller) = controller::start(config).await.unwrap();
+        let options = BrokerOptions {
+            id: ME,
+            config: Arc::new(DynamicConfig::new(ME, layers(overrides))),
+            disk,
+            log_dirs: vec![(dir.to_owned(), DIRECTORY_ID)],
+            endpoints: Vec::new(),
+            rack: None,
+        };
+        let (handles, mut broker) = start(options, metadata.clone()).await.unwrap();
+        broker.unfence().await.unwrap();
+        Node { metadata, controller, handles, broker }
+    }
+
+    async fn stop(self) {
+        self.broker.stop().await;
+        self.controller.shutdown().await;
+    }
+
+    /// Commits records and waits until they have taken effect on the broker.
+    async fn apply(&mut self, records: Vec<Record>) {
+        self.metadata.run(move |_| Decision::new(records.clone(), ())).await.unwrap();
+        assert!(self.handles.reconciled.reached(self.metadata.image().version).await);
+    }
+
+    async fn create(&mut self, name: &str, topic: u128, partitions: i32) {
+        let topic_id = Uuid::from_u128(topic);
+        let name = StrBytes::from_string(name.to_owned());
+        let mut all = vec![Record::from(TopicRecord { name, topic_id, ..TopicRecord::default() })];
+        all.extend((0..partitions).map(|partition_id| {
+            Record::from(PartitionRecord {
+                partition_id,
+                topic_id,
+                replicas: vec![1],
+                isr: vec![1],
+                leader: 1,
+                directories: vec![DIRECTORY_ID],
+                ..PartitionRecord::default()
+            })
+        }));
+        self.apply(all).await;
+    }
+
+    async fn delete(&mut self, topic: u128) {
+        let record = RemoveTopicRecord { topic_id: Uuid::from_u128(topic), ..RemoveTopicRecord::default() };
+        self.apply(vec![record.into()]).await;
+    }
+
+    async fn produce(&self, id: TopicIdPartition, values: &[&str]) -> i64 {
+        let appends: Vec<(TopicIdPartition, Bytes)> = vec![(id, records(values))];
+        let answers = self.handles.partitions.produce(Some(Acks::All), Origin::Client, 30_000, appends).await;
+        answers.all().await.pop().unwrap().unwrap().base_offset.0
+    }
+
+    fn readable(&self, id: TopicIdPartition) -> usize {
+        readable(&self.handles.partitions.get(&id).expect("hosted"))
+    }
+}
+
+fn id(topic: u128, partition: i32) -> TopicIdPartition {
+    TopicIdPartition { topic_id: TopicId::from_u128(topic), partition: PartitionIndex(partition) }
+}
+
+fn partition_dirs(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let names = entries.filter(|entry| entry.file_type().unwrap().is_dir());
+    let mut names: Vec<String> = names
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .filter(|name| !name.starts_with("__cluster_metadata"))
+        // The unique part of a name that was set aside.
+        .map(|name| name.split_once('.').map_or(name.clone(), |(of, rest)| format!("{of}.{}", &rest[32..])))
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_there_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Node::start(dir.path(), &[]).await;
+    node.create("a", 1, 3).await;
+    for partition in 0..3 {
+        assert_eq!(node.produce(id(1, partition), &["x", "y"]).await, 0);
+    }
+    let before = node.readable(id(1, 0));
+    let leadership = node.handles.partitions.get(&id(1, 0)).unwrap().leadership();
+    assert_eq!((leadership.role, leadership.leader), (Role::Leader, ME));
+    let first = node.handles.lifecycle.epoch();
+    node.stop().await;
+    assert!(dir.path().join(CLEAN_SHUTDOWN_FILE).exists());
+
+    let node = Node::start(dir.path(), &[]).await;
+    assert!(!dir.path().join(CLEAN_SHUTDOWN_FILE).exists());
+    assert_eq!(node.handles.log_dirs.previous_epoch(), first);
+    assert!(node.handles.lifecycle.epoch() > first);
+    assert_eq!(node.readable(id(1, 0)), before);
+    assert_eq!(node.produce(id(1, 0), &["z"]).await, 2);
+    let now = node.handles.partitions.get(&id(1, 0)).unwrap().leadership();
+    assert!(now.leader_epoch > leadership.leader_epoch);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_deleted_topic_goes_and_its_name_can_be_used_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Node::start(dir.path(), &[]).await;
+    node.create("a", 1, 2).await;
+    node.produce(id(1, 0), &["x", "y"]).await;
+    node.delete(1).await;
+    assert!(node.handles.partitions.get(&id(1, 0)).is_none());
+    assert_eq!(partition_dirs(dir.path()), ["a-0.-delete", "a-1.-delete"]);
+    node.create("a", 2, 1).await;
+    assert_eq!(node.produce(id(2, 0), &["z"]).await, 0);
+    node.stop().await;
+
+    // What the stop has interrupted is done at the start.
+    let node = Node::start(dir.path(), &[]).await;
+    node.stop().await;
+    assert_eq!(partition_dirs(dir.path()), ["a-0"]);
+
+    // A directory of another topic of the same name is not touched, and not served.
+    std::fs::create_dir(dir.path().join("b-0")).unwrap();
+    let metadata = "version: 0\ntopic_id: AAAAAAAAAAEAAAAAAAAAAg";
+    std::fs::write(dir.path().join("b-0/partition.metadata"), metadata).unwrap();
+    let mut node = Node::start(dir.path(), &[]).await;
+    assert_eq!(node.handles.log_dirs.unopened().len(), 1);
+    node.create("b", 3, 1).await;
+    assert_eq!(node.produce(id(3, 0), &["z"]).await, 0);
+    node.stop().await;
+    assert_eq!(partition_dirs(dir.path()), ["a-0", "b-0", "b-0.-stray"]);
+}
+
+#[tokio::test]
+async fn topic_configuration_reaches_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Node::start(dir.path(), &[("log.flush.before.ack", "false")]).await;
+    node.create("a", 1, 1).await;
+    let set = |name: &'static str, value: &str| {
+        Record::from(ConfigRecord {
+            resource_type: 2,
+            resource_name: StrBytes::from_static_str("a"),
+            name: StrBytes::from_static_str(name),
+            value: Some(StrBytes::from_string(value.to_owned())),
+            ..ConfigRecord::default()
+        })
+    };
+    let partition = node.handles.partitions.get(&id(1, 0)).unwrap();
+    node.produce(id(1, 0), &["x"]).await;
+    assert_eq!(partition.view().flushed, Offset(0));
+    node.apply(vec![set("flush.messages", "2")]).await;
+    node.produce(id(1, 0), &["y"]).await;
+    node.apply(vec![set("flush.before.ack", "true")]).await;
+    node.produce(id(1, 0), &["z"]).await;
+    assert_eq!(partition.view().flushed, Offset(3));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn producer_ids_are_given_out_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path(), &[]).await;
+    let ids = futures_util::future::join_all((0..10).map(|_| node.handles.producer_ids.next())).await;
+    let ids: Vec<i64> = ids.into_iter().map(|id| id.unwrap().0).collect();
+    assert_eq!(ids, (0..10).collect::<Vec<_>>());
+    node.stop().await;
+    let node = Node::start(dir.path(), &[]).await;
+    let next = node.handles.producer_ids.next().await.unwrap().0;
+    assert_eq!(next, 1000);
+    node.stop().await;
+}

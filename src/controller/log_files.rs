@@ -199,6 +199,11 @@ impl LogFiles {
         self.durable
     }
 
+    /// The bytes of all segments.
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.end).sum()
+    }
+
     pub fn committed_at_open(&self) -> u64 {
         self.committed_at_open
     }

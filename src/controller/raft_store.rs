@@ -63,8 +63,8 @@ struct Memory {
     /// The newest entries, consecutive.
     recent: VecDeque<Entry>,
     recent_bytes: usize,
-    /// Bytes of the log that was appended in this life, for the decision when to take a snapshot.
-    appended_bytes: u64,
+    /// The bytes of the log when it was opened and of all that was appended since.
+    log_bytes: u64,
 }
 
 impl LogStore {
@@ -94,6 +94,7 @@ impl LogStore {
             purged: state.purged,
             last: log_id_below(&log, log.next())?.or(state.purged),
             committed: log_id_below(&log, committed)?,
+            log_bytes: log.bytes(),
             ..Memory::default()
         };
         let status = Arc::new(ThreadStatus::default());
@@ -130,9 +131,9 @@ impl LogStore {
         self.status.disk_is_full.load(Ordering::Relaxed)
     }
 
-    /// How many bytes of entries this process has appended.
-    pub fn appended_bytes(&self) -> u64 {
-        self.memory().appended_bytes
+    /// A measure of how far the log has grown: its bytes when it was opened and all that was appended since.
+    pub fn log_bytes(&self) -> u64 {
+        self.memory().log_bytes
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -315,7 +316,7 @@ impl RaftLogStorage<Quorum> for LogStore {
         let mut first = None;
         for entry in entries {
             let payload = encode(&entry);
-            memory.appended_bytes += payload.len() as u64;
+            memory.log_bytes += payload.len() as u64;
             payloads.push(payload);
             first.get_or_insert(entry.log_id.index);
             memory.push(entry);

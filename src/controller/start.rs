@@ -223,9 +223,9 @@ async fn keep_snapshots(raft: Raft, store: LogStore, published: Arc<Published>, 
     drop(published);
     let mut last = 0;
     while images.changed().await.is_ok() {
-        let appended = store.appended_bytes();
-        if appended - last >= limit {
-            last = appended;
+        let grown = store.log_bytes();
+        if grown - last >= limit {
+            last = grown;
             if raft.trigger().snapshot().await.is_err() {
                 return;
             }

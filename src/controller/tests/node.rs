@@ -272,3 +272,25 @@ async fn a_change_costs_one_sync() {
     assert_eq!((after.syncs - before.syncs, after.writes - before.writes), (1, 1));
     node.shutdown().await;
 }
+
+#[tokio::test]
+async fn a_growing_log_takes_a_snapshot_by_itself() {
+    let sim = SimDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let dir = Path::new("/meta");
+    disk.create_dir_all(dir).unwrap();
+    let mut small = super::config(Arc::clone(&disk), dir);
+    small.snapshot_bytes = 2_000;
+    let (handle, node) = start(small).await.unwrap();
+    for nth in 0..50 {
+        handle.run(move |_| Decision::new(vec![topic(nth)], ())).await.unwrap();
+    }
+    let is_there = || {
+        let names = disk.list(&log_dir(dir)).unwrap();
+        names.iter().any(|entry| entry.name.ends_with(".snapshot"))
+    };
+    while !is_there() {
+        tokio::task::yield_now().await;
+    }
+    node.shutdown().await;
+}

@@ -179,3 +179,64 @@ impl Random {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::messages::StrBytes;
+    use crate::wire::messages::metadata::RegisterBrokerRecord;
+
+    /// Brokers 0 to `live + fenced`, spread over the racks in turn; the last ones are fenced.
+    fn brokers(live: i32, fenced: i32, racks: i32) -> Brokers {
+        let mut brokers = Brokers::default();
+        for id in 0..live + fenced {
+            brokers.register(&RegisterBrokerRecord {
+                broker_id: id,
+                fenced: id >= live,
+                rack: (racks > 1).then(|| StrBytes::from_string(format!("r{}", id % racks))),
+                ..RegisterBrokerRecord::default()
+            });
+        }
+        brokers
+    }
+
+    #[test]
+    fn replicas_and_leaders_spread_evenly() {
+        for seed in 0..50 {
+            let placed = place(&brokers(6, 0, 3), 18, 3, seed).unwrap();
+            for replicas in &placed {
+                let mut racks: Vec<i32> = replicas.iter().map(|id| id.0 % 3).collect();
+                racks.sort_unstable();
+                assert_eq!(racks, [0, 1, 2], "one replica in each rack: {placed:?}");
+            }
+            for id in 0..6 {
+                let leads = placed.iter().filter(|replicas| replicas[0] == NodeId(id)).count();
+                let replicas = placed.iter().flatten().filter(|replica| **replica == NodeId(id)).count();
+                assert!((2..=4).contains(&leads), "broker {id} leads {leads}: {placed:?}");
+                assert!((7..=11).contains(&replicas), "broker {id} has {replicas} replicas: {placed:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn fenced_brokers_come_last_and_never_lead() {
+        for seed in 0..50 {
+            for replicas in place(&brokers(2, 3, 2), 20, 4, seed).unwrap() {
+                assert!(replicas[0].0 < 2);
+                let mut distinct = replicas.clone();
+                distinct.sort_unstable();
+                distinct.dedup();
+                assert_eq!(distinct.len(), 4);
+                assert_eq!(distinct.iter().filter(|id| id.0 < 2).count(), 2, "live ones first: {replicas:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_placed() {
+        assert_eq!(place(&brokers(1, 0, 1), 1, 0, 0), Err(PlacementError::NotPositive));
+        assert_eq!(place(&brokers(0, 2, 1), 1, 1, 0), Err(PlacementError::NoLiveBroker));
+        let few = PlacementError::TooFewBrokers { wanted: 3, brokers: 2 };
+        assert_eq!(place(&brokers(1, 1, 1), 1, 3, 0), Err(few));
+    }
+}

@@ -190,6 +190,10 @@ fn check_partition(image: &Image, partition: &PartitionRegistration) {
     let leader = partition.leader;
     assert!(leader == NodeId::NONE || partition.isr.contains(&leader), "a leader is in sync: {partition:?}");
     assert!(leader == NodeId::NONE || image.brokers.is_active(leader), "a leader lives: {partition:?}");
+    let mut replicas = partition.replicas.clone();
+    replicas.sort_unstable();
+    replicas.dedup();
+    assert_eq!(replicas.len(), partition.replicas.len(), "one replica on a broker: {partition:?}");
     assert!(partition.isr.iter().all(|id| partition.has_replica(*id)));
     assert!(partition.elr.iter().all(|id| partition.has_replica(*id) && !partition.isr.contains(id)));
     assert_eq!(partition.directories.len(), partition.replicas.len());

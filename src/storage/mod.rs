@@ -10,6 +10,7 @@ pub mod sim_disk;
 mod disk_conformance;
 pub mod checkpoint;
 pub mod log;
+pub mod log_dir;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -88,7 +88,7 @@ pub enum LogError {
 }
 
 impl LogError {
-    fn io(doing: &str, dir: &Path, error: io::Error) -> LogError {
+    pub(super) fn io(doing: &str, dir: &Path, error: io::Error) -> LogError {
         if error.kind() == io::ErrorKind::StorageFull {
             return LogError::DiskFull;
         }

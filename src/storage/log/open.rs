@@ -183,7 +183,8 @@ fn rebuild_producers(
     snapshots.retain(replay.place, |at| at <= scanned_from)?;
     snapshots.remove_strays(replay.place, replay.segments)?;
     let producers = snapshots.rebuild(replay, scanned_from, now)?;
-    if !producers.is_empty() && snapshots.latest() != Some(replay.log_end) {
+    let needed = !producers.is_empty() || !snapshots.is_empty();
+    if needed && snapshots.latest() != Some(replay.log_end) {
         snapshots.take(replay.place, &producers)?;
         replay.place.sync_file(FileName::live(replay.log_end, Kind::ProducerSnapshot))?;
     }
@@ -207,6 +208,7 @@ fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: 
         snapshots,
     } = loaded;
     let segments: Arc<[Arc<Segment>]> = segments.into();
+    let touched = snapshots.latest().is_some_and(|at| at != log_end);
     let mut epoch_changes = Changes::default();
     epoch_changes.note_if(epochs_dirty);
     let tail = Arc::new(TailCache::new(args.tail_budget.clone()));
@@ -234,7 +236,8 @@ fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: 
         producers,
         snapshots,
         tail,
-        touched: false,
+        // A closed log with snapshots has one of its end.
+        touched,
         truncations: 0,
         failure: None,
         recovered,

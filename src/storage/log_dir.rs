@@ -1,0 +1,310 @@
+//! A log directory: a place of partitions with one owner. Its lock, what it says about itself, how it was left, which
+//! partitions lie in it, and their opening, many at a time. Must not know which partitions belong here: that is for the
+//! metadata.
+//!
+//! Invariants: while a `LogDir` lives, no other process has the directory. The marker of an orderly stop is gone before the
+//! first log is opened, so that it speaks only for the stop that wrote it.
+
+mod names;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use thiserror::Error;
+
+use super::checkpoint::{
+    CLEAN_SHUTDOWN_FILE, CleanShutdown, MetaProperties, OffsetCheckpoint, read_clean_shutdown,
+    read_meta_properties, read_offsets, read_partition_metadata, write_clean_shutdown, write_meta_properties,
+    write_partition_metadata,
+};
+use super::disk::{Disk, DiskLock, remove_if_exists};
+use super::locked;
+use super::log::{Log, LogConfig, LogError, OpenArgs, TailBudget};
+use crate::types::{BrokerEpoch, NodeId, Offset, TimestampMs, TopicId, TopicPartition, Uuid};
+pub use names::{DirName, Fate};
+
+const LOCK_FILE: &str = ".lock";
+
+/// Why a log directory cannot be used.
+#[derive(Debug, Error)]
+pub enum LogDirError {
+    #[error("{path}: {error}")]
+    Io { path: PathBuf, error: io::Error },
+    #[error("{0} is in use by another process")]
+    Locked(PathBuf),
+    #[error("{0} is not formatted")]
+    NotFormatted(PathBuf),
+    #[error("{path} belongs to cluster {found}, not to {expected}")]
+    OtherCluster { path: PathBuf, found: String, expected: String },
+    #[error("{path} belongs to node {found}, not to {expected}")]
+    OtherNode { path: PathBuf, found: NodeId, expected: NodeId },
+}
+
+/// Whose directory it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// `None` when the cluster is not known yet.
+    pub cluster_id: Option<String>,
+    pub node_id: NodeId,
+}
+
+/// A log directory that this process owns.
+#[derive(Debug)]
+pub struct LogDir {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    properties: MetaProperties,
+    /// How the directory was left, if in an orderly way.
+    clean: Option<CleanShutdown>,
+    recovery_points: HashMap<TopicPartition, Offset>,
+    high_watermarks: HashMap<TopicPartition, Offset>,
+    log_starts: HashMap<TopicPartition, Offset>,
+    _lock: Box<dyn DiskLock>,
+}
+
+/// A directory of a partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionDir {
+    pub partition: TopicPartition,
+    pub fate: Fate,
+    pub path: PathBuf,
+    /// From `partition.metadata`; `None` when the file is missing.
+    pub topic_id: Option<TopicId>,
+}
+
+/// What lies in a log directory.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    pub partitions: Vec<PartitionDir>,
+    /// Directories that are none of a partition.
+    pub foreign: Vec<PathBuf>,
+}
+
+/// A partition's log that was opened, or why it could not be.
+#[derive(Debug)]
+pub struct Opened {
+    pub dir: PartitionDir,
+    pub result: Result<Log, LogError>,
+}
+
+/// Formats the directory `path`, which is made when missing. `false` when it was formatted before, for the same owner.
+pub fn format(
+    disk: &dyn Disk,
+    path: &Path,
+    properties: &MetaProperties,
+    written_at: &str,
+) -> Result<bool, LogDirError> {
+    let in_path = |error| LogDirError::Io { path: path.to_owned(), error };
+    disk.create_dir_all(path).map_err(in_path)?;
+    if let Some(found) = read_meta_properties(disk, path).map_err(in_path)? {
+        let owner = Owner { cluster_id: Some(properties.cluster_id.clone()), node_id: properties.node_id };
+        check_owner(path, &found, &owner)?;
+        return Ok(false);
+    }
+    write_meta_properties(disk, path, properties, written_at).map_err(in_path)?;
+    if let Some(parent) = path.parent() {
+        disk.sync_dir(parent).map_err(in_path)?;
+    }
+    Ok(true)
+}
+
+fn check_owner(path: &Path, found: &MetaProperties, owner: &Owner) -> Result<(), LogDirError> {
+    let path = || path.to_owned();
+    match &owner.cluster_id {
+        Some(expected) if *expected != found.cluster_id => {
+            let (found, expected) = (found.cluster_id.clone(), expected.clone());
+            return Err(LogDirError::OtherCluster { path: path(), found, expected });
+        }
+        _ => {}
+    }
+    if found.node_id != owner.node_id {
+        return Err(LogDirError::OtherNode { path: path(), found: found.node_id, expected: owner.node_id });
+    }
+    Ok(())
+}
+
+impl LogDir {
+    /// Takes possession of a formatted directory and reads how it was left.
+    pub fn open(disk: Arc<dyn Disk>, path: &Path, owner: &Owner) -> Result<LogDir, LogDirError> {
+        let in_path = |error| LogDirError::Io { path: path.to_owned(), error };
+        let lock = match disk.lock(&path.join(LOCK_FILE)) {
+            Ok(lock) => lock.ok_or_else(|| LogDirError::Locked(path.to_owned()))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(LogDirError::NotFormatted(path.to_owned()));
+            }
+            Err(error) => return Err(in_path(error)),
+        };
+        let properties = read_meta_properties(&*disk, path).map_err(in_path)?;
+        let properties = properties.ok_or_else(|| LogDirError::NotFormatted(path.to_owned()))?;
+        check_owner(path, &properties, owner)?;
+        let clean = read_clean_shutdown(&*disk, path).map_err(in_path)?;
+        if remove_if_exists(&*disk, &path.join(CLEAN_SHUTDOWN_FILE)).map_err(in_path)? {
+            disk.sync_dir(path).map_err(in_path)?;
+        }
+        // A checkpoint only saves work: without one, a log is recovered from its start.
+        let read = |which| read_offsets(&*disk, path, which).map_err(in_path);
+        Ok(LogDir {
+            recovery_points: read(OffsetCheckpoint::RecoveryPoint)?,
+            high_watermarks: read(OffsetCheckpoint::Replication)?,
+            log_starts: read(OffsetCheckpoint::LogStart)?,
+            disk,
+            path: path.to_owned(),
+            properties,
+            clean,
+            _lock: lock,
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn properties(&self) -> &MetaProperties {
+        &self.properties
+    }
+
+    /// How the directory was left; `None` when not in an orderly way.
+    pub fn clean_shutdown(&self) -> Option<CleanShutdown> {
+        self.clean
+    }
+
+    /// The high watermark that a partition had when the directory was left.
+    pub fn high_watermark(&self, partition: &TopicPartition) -> Option<Offset> {
+        self.high_watermarks.get(partition).copied()
+    }
+
+    /// What lies in the directory.
+    pub fn list(&self) -> Result<Listing, LogDirError> {
+        let mut listing = Listing::default();
+        let entries = self.disk.list(&self.path).map_err(|error| self.error(error))?;
+        for entry in entries.into_iter().filter(|entry| entry.is_dir) {
+            let path = self.path.join(&entry.name);
+            match DirName::parse(&entry.name) {
+                Some(DirName { partition, fate }) => {
+                    let topic_id = match fate {
+                        Fate::Delete => None,
+                        _ => {
+                            read_partition_metadata(&*self.disk, &path).map_err(|error| self.error(error))?
+                        }
+                    };
+                    listing.partitions.push(PartitionDir { partition, fate, path, topic_id });
+                }
+                None => listing.foreign.push(path),
+            }
+        }
+        listing.partitions.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(listing)
+    }
+
+    /// The directory of a partition, whether it exists or not.
+    pub fn path_of(&self, partition: &TopicPartition) -> PathBuf {
+        self.path.join(partition.to_string())
+    }
+
+    /// Makes an empty log for a partition.
+    pub fn create_log(
+        &self,
+        partition: &TopicPartition,
+        topic_id: TopicId,
+        config: Arc<LogConfig>,
+        now: TimestampMs,
+        tail_budget: Arc<TailBudget>,
+    ) -> Result<Log, LogError> {
+        let dir = self.path_of(partition);
+        let args = OpenArgs {
+            recovery_point: Offset::ZERO,
+            log_start: Offset::ZERO,
+            clean_shutdown: true,
+            now,
+            tail_budget,
+        };
+        let log = Log::create(self.disk.clone(), &dir, config, &args)?;
+        write_partition_metadata(&*self.disk, &dir, topic_id)
+            .map_err(|error| LogError::io("creating", &dir, error))?;
+        Ok(log)
+    }
+
+    /// Opens the log of a partition that lies here.
+    pub fn open_log(
+        &self,
+        dir: &PartitionDir,
+        config: Arc<LogConfig>,
+        now: TimestampMs,
+        tail_budget: Arc<TailBudget>,
+    ) -> Result<Log, LogError> {
+        let known = |offsets: &HashMap<TopicPartition, Offset>| {
+            offsets.get(&dir.partition).copied().unwrap_or(Offset::ZERO)
+        };
+        let args = OpenArgs {
+            recovery_point: known(&self.recovery_points),
+            log_start: known(&self.log_starts),
+            clean_shutdown: self.clean.is_some(),
+            now,
+            tail_budget,
+        };
+        let mut log = Log::open(self.disk.clone(), &dir.path, config, &args)?;
+        if let Some(high_watermark) = self.high_watermark(&dir.partition) {
+            log.set_high_watermark(high_watermark);
+        }
+        Ok(log)
+    }
+
+    /// Opens many logs with up to `threads` threads. `opened` gets each as it is ready, on those threads.
+    pub fn open_logs(
+        &self,
+        dirs: Vec<PartitionDir>,
+        threads: usize,
+        config_of: &(dyn Fn(&PartitionDir) -> Arc<LogConfig> + Sync),
+        now: TimestampMs,
+        tail_budget: &Arc<TailBudget>,
+        opened: &(dyn Fn(Opened) + Sync),
+    ) {
+        let threads = threads.clamp(1, dirs.len().max(1));
+        let next = AtomicUsize::new(0);
+        let dirs: Vec<Mutex<Option<PartitionDir>>> =
+            dirs.into_iter().map(|dir| Mutex::new(Some(dir))).collect();
+        let work = || {
+            while let Some(slot) = dirs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let Some(dir) = locked(slot).take() else { continue };
+                let result = self.open_log(&dir, config_of(&dir), now, tail_budget.clone());
+                opened(Opened { dir, result });
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+    }
+
+    /// Renames the directory of a partition so that the partition is gone and the directory can be removed later, with
+    /// `unique` to tell it from others of its kind.
+    pub fn retire(&self, partition: &TopicPartition, fate: Fate, unique: Uuid) -> io::Result<PathBuf> {
+        let path = self.path.join(names::retired(partition, fate, unique));
+        self.disk.rename(&self.path_of(partition), &path)?;
+        self.disk.sync_dir(&self.path)?;
+        Ok(path)
+    }
+
+    /// Removes a directory that was retired. May take long.
+    pub fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove_dir_all(path)
+    }
+
+    /// Notes that the directory is left in an orderly way. Every log in it must have been closed, and the checkpoints
+    /// written.
+    pub fn mark_clean(&self, broker_epoch: BrokerEpoch) -> io::Result<()> {
+        write_clean_shutdown(&*self.disk, &self.path, broker_epoch)
+    }
+
+    fn error(&self, error: io::Error) -> LogDirError {
+        LogDirError::Io { path: self.path.clone(), error }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,7 @@ help:
 	@echo 'make test      format check, lints, Rust tests, release build, client checks'
 	@echo 'make lint      format check and clippy'
 	@echo 'make unit      the Rust tests alone'
-	@echo 'make clients   the client checks alone (clients, takeover, abuse, crash)'
+	@echo 'make clients   the client checks alone (start, clients, takeover, abuse, crash)'
 	@echo 'make compat    the same checks against Apache Kafka itself, to test the checks'
 	@echo 'make bench     start time, memory, throughput and latency of the release binary'
 	@echo 'make format    format the sources'

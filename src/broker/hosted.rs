@@ -14,6 +14,7 @@ use super::partitions::{Leadership, Partition, Role};
 use crate::replica::{
     Acks, AlterPartition, Effect, FollowerFetch, Leader, LogPosition, Registration, ReplicaConfig,
 };
+use crate::storage::log::producer_state::ActiveProducer;
 use crate::storage::log::{self, AppendError, Log, LogConfig, LogError, Origin};
 use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset, TopicIdPartition};
 
@@ -204,6 +205,14 @@ impl Hosted {
                 );
             }
             self.carry_out(desk);
+        }
+    }
+
+    /// The producers that the leader remembers; `None` of a follower.
+    pub(super) fn active_producers(&self) -> Option<Vec<ActiveProducer>> {
+        match &self.role {
+            HostedRole::Leading(_) => Some(self.log.producers().active_producers()),
+            _ => None,
         }
     }
 

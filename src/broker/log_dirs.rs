@@ -15,7 +15,7 @@ use crate::storage::checkpoint::{
     CLEAN_SHUTDOWN_FILE, OffsetCheckpoint, read_clean_shutdown, read_offsets, read_partition_metadata,
     write_partition_metadata,
 };
-use crate::storage::disk::{Disk, remove_if_exists};
+use crate::storage::disk::{Disk, Space, remove_if_exists};
 use crate::storage::log::{Log, LogConfig, LogError, OpenArgs, TailBudget};
 use crate::types::{BrokerEpoch, DirectoryId, Offset, TimestampMs, TopicId, TopicPartition, Uuid};
 
@@ -102,6 +102,11 @@ impl LogDirs {
 
     pub fn directories(&self) -> &[Arc<Directory>] {
         &self.directories
+    }
+
+    /// How large the volume of a log directory is, and what is free on it.
+    pub fn space(&self, directory: &Directory) -> io::Result<Space> {
+        self.disk.space(directory.path())
     }
 
     pub fn disk(&self) -> &Arc<dyn Disk> {

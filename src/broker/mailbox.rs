@@ -16,6 +16,7 @@ use super::flusher::FlushReport;
 use super::messages::{DeleteRecords, FollowerFetched, Host, Produce, RoleSpec};
 use super::shard::Shard;
 use crate::replica::ReplicaConfig;
+use crate::storage::log::producer_state::ActiveProducer;
 use crate::storage::log::{Log, LogConfig};
 use crate::types::{MonotonicMs, TopicIdPartition};
 
@@ -31,6 +32,8 @@ pub enum Message {
     Produce(Produce),
     FollowerFetched(FollowerFetched),
     DeleteRecords(DeleteRecords),
+    /// The producers that a partition's leader remembers; `None` when it is not led here.
+    Producers(TopicIdPartition, oneshot::Sender<Option<Vec<ActiveProducer>>>),
     /// Take over a partition whose log is open.
     Host(Box<Host>),
     /// Lead or follow from now on.

@@ -19,6 +19,7 @@ use super::messages::{
 use super::reply::{Gathered, gather};
 use super::waiters::Waiters;
 use crate::replica::{Acks, FollowerFetch};
+use crate::storage::log::producer_state::ActiveProducer;
 use crate::storage::log::{LogView, LogViews, Origin};
 use crate::types::{LeaderEpoch, NodeId, Offset, TopicIdPartition, TopicPartition};
 
@@ -148,6 +149,13 @@ impl Partitions {
             self.shard_of(&partition).send(message).await;
         }
         gathered
+    }
+
+    /// The producers that a partition's leader remembers; `None` when it is not led here.
+    pub async fn active_producers(&self, id: TopicIdPartition) -> Option<Vec<ActiveProducer>> {
+        let (reply, producers) = oneshot::channel();
+        self.shard_of(&id).send(Message::Producers(id, reply)).await;
+        producers.await.ok().flatten()
     }
 
     /// Tells the leaders how far a follower has come.

@@ -87,6 +87,11 @@ impl Shard {
                 }
             }
             Message::DeleteRecords(request) => self.delete_records(request),
+            Message::Producers(id, reply) => {
+                let producers = self.hosted.get(&id).and_then(Hosted::active_producers);
+                // Nobody listens when the connection has gone away.
+                let _ = reply.send(producers);
+            }
             Message::Host(host) => self.host(*host),
             Message::Assume(id, role) => self.with(id, |hosted, desk| hosted.assume(role, desk)),
             Message::Configure(id, log, config) => {

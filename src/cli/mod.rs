@@ -1,1 +1,76 @@
-//! Layer 6: the command line.
+//! Layer 6: the command line. `floodmark` alone serves; the subcommands prepare and inspect.
+
+mod args;
+mod bootstrap;
+mod directories;
+mod metadata;
+mod serve;
+mod storage;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{CommandFactory, Parser};
+use tracing::level_filters::LevelFilter;
+
+use args::{Cli, Command, ConfigCommand, Settings};
+
+use crate::broker::loggers::Loggers;
+use crate::config::{self, Config, Sources};
+
+/// What ends a command, in words for people.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let since = Instant::now();
+    let cli = Cli::parse();
+    let done = match cli.command {
+        None => serve(cli.settings, since),
+        Some(Command::Storage(command)) => storage::run(command),
+        Some(Command::Config(ConfigCommand::Check { file, overrides })) => check(&file, overrides),
+        Some(Command::Metadata(command)) => metadata::run(command),
+        Some(Command::Completions { shell }) => {
+            clap_complete::generate(shell, &mut Cli::command(), "floodmark", &mut std::io::stdout());
+            Ok(())
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn load(settings: Settings) -> Result<Config, Failure> {
+    let sources = Sources::with_process_env(settings.config, settings.overrides);
+    Ok(config::load(&sources)?)
+}
+
+fn serve(settings: Settings, since: Instant) -> Result<(), Failure> {
+    let config = load(settings)?;
+    let loggers = Loggers::install(LevelFilter::INFO)?;
+    serve::run(config, loggers, since)
+}
+
+fn check(file: &Path, overrides: Vec<(String, String)>) -> Result<(), Failure> {
+    let sources = Sources { file: Some(file.to_owned()), overrides, ..Sources::default() };
+    match config::load(&sources) {
+        Ok(config) => {
+            for warning in &config.warnings {
+                println!("warning: {warning}");
+            }
+            println!("{}: the configuration is valid", file.display());
+            Ok(())
+        }
+        Err(errors) => {
+            for warning in &errors.warnings {
+                println!("warning: {warning}");
+            }
+            Err(errors.into())
+        }
+    }
+}

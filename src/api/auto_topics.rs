@@ -1,0 +1,62 @@
+//! Topics that come into being because a client asked for their metadata (`auto.create.topics.enable`).
+//!
+//! The request that asks does not wait; the client asks again. Invariant: a name is being created at most once at a time.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::{Api, create_topics};
+use crate::metadata::topics::NewTopic;
+use crate::types::{ErrorCode, Uuid};
+
+/// The names that are being created.
+#[derive(Debug, Default)]
+pub struct InFlight(Mutex<HashSet<String>>);
+
+impl InFlight {
+    /// Takes the names that nobody is creating yet.
+    fn take(&self, names: &[&str]) -> Vec<String> {
+        let mut in_flight = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names
+            .iter()
+            .filter(|name| in_flight.insert((**name).to_owned()))
+            .map(|name| (*name).to_owned())
+            .collect()
+    }
+
+    fn give_back(&self, names: &[String]) {
+        let mut in_flight = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in names {
+            in_flight.remove(name);
+        }
+    }
+}
+
+/// Begins to create topics with the defaults of the cluster.
+pub fn create(api: &Arc<Api>, names: &[&str]) {
+    let names = api.auto_topics.take(names);
+    if names.is_empty() {
+        return;
+    }
+    let api = Arc::clone(api);
+    tokio::spawn(async move {
+        let topics = names.iter().map(|name| NewTopic {
+            name: name.as_str().into(),
+            id: Uuid::new_v4(),
+            ..NewTopic::default()
+        });
+        let timeout = u64::try_from(api.config.latest().broker.request_timeout_ms).unwrap_or(0);
+        let outcomes =
+            create_topics::create(&api, topics.collect(), false, Duration::from_millis(timeout)).await;
+        for (topic, outcome) in outcomes {
+            match outcome {
+                Err(refusal) if refusal.code != ErrorCode::TopicAlreadyExists => {
+                    tracing::warn!(%topic, reason = refusal.message, "could not create a topic on demand");
+                }
+                _ => {}
+            }
+        }
+        api.auto_topics.give_back(&names);
+    });
+}

@@ -1,0 +1,125 @@
+//! One request on its way through the node: where it came from, and how its handling may end.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kafka_protocol::protocol::{Decodable, StrBytes};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::wire::api::Listeners;
+use crate::wire::frame::{RequestFrame, decode};
+use crate::wire::rope::Rope;
+
+/// Which APIs a listener serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenerRole {
+    Broker,
+    Controller,
+}
+
+/// What a handler may know of the listener through which a request came.
+#[derive(Clone, Debug)]
+pub struct ListenerInfo {
+    pub name: Arc<str>,
+    pub role: ListenerRole,
+}
+
+/// A request from the moment its frame is complete until the end of the handler's first phase.
+#[derive(Debug)]
+pub struct Call {
+    pub peer: SocketAddr,
+    pub listener: Arc<ListenerInfo>,
+    /// A place among `queued.max.requests`.
+    slot: Mutex<Option<OwnedSemaphorePermit>>,
+    only_waits: AtomicBool,
+}
+
+impl Call {
+    pub fn new(peer: SocketAddr, listener: Arc<ListenerInfo>) -> Call {
+        Call { peer, listener, slot: Mutex::new(None), only_waits: AtomicBool::new(false) }
+    }
+
+    /// Whether an API with these listeners is served where the call came in.
+    pub fn serves(&self, listeners: Listeners) -> bool {
+        match self.listener.role {
+            ListenerRole::Broker => listeners.broker,
+            ListenerRole::Controller => listeners.controller,
+        }
+    }
+
+    pub fn hold_slot(&self, slot: Option<OwnedSemaphorePermit>) {
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = slot;
+    }
+
+    /// Lets another request begin.
+    pub fn release_slot(&self) {
+        self.hold_slot(None);
+    }
+
+    /// The handler has done what had to take effect and from here on only waits for something to read: it no longer
+    /// counts among the requests in work, and may be dropped when the client vanishes.
+    pub fn only_waits(&self) {
+        self.only_waits.store(true, Ordering::Relaxed);
+        self.release_slot();
+    }
+
+    pub fn may_be_dropped(&self) -> bool {
+        self.only_waits.load(Ordering::Relaxed)
+    }
+}
+
+/// A decoded request with what its header said.
+#[derive(Debug)]
+pub struct Request<T> {
+    pub version: i16,
+    pub client_id: Option<StrBytes>,
+    pub body: T,
+}
+
+impl<T: Decodable> Request<T> {
+    /// The request in `frame`, or why the connection is to be closed.
+    pub(super) fn decode(frame: &RequestFrame) -> Result<Request<T>, Reply> {
+        let (version, client_id) = (frame.version, frame.client_id.clone());
+        match decode::<T>(frame.body.clone(), version) {
+            Ok(body) => Ok(Request { version, client_id, body }),
+            Err(error) => Err(Reply::Close(format!(
+                "malformed {} request (version {version}): {error}",
+                frame.api.name
+            ))),
+        }
+    }
+}
+
+/// What goes back to the client.
+#[derive(Debug)]
+pub enum Reply {
+    /// A whole response frame, its length prefix included.
+    Send(Rope),
+    /// Nothing, as for a produce with acks=0.
+    Nothing,
+    /// The connection is to be closed, for this reason.
+    Close(String),
+}
+
+/// How the first phase of handling ended.
+pub enum Handled {
+    Done(Reply),
+    Later(Pin<Box<dyn Future<Output = Reply> + Send>>),
+}
+
+/// What a handler gives back: a response, one that comes later, or none.
+pub enum Answer<R> {
+    Now(R),
+    Later(Pin<Box<dyn Future<Output = Answer<R>> + Send>>),
+    Nothing,
+    Close(String),
+}
+
+impl<R> From<R> for Answer<R> {
+    fn from(response: R) -> Answer<R> {
+        Answer::Now(response)
+    }
+}

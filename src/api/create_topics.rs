@@ -1,0 +1,147 @@
+//! CreateTopics: v2-7
+//!
+//! Behaviour: every topic succeeds or fails by itself; all that succeed are created at once. -1 stands for the default number
+//! of partitions and replicas, and must stand where replicas are assigned by hand.
+//!
+//! Version notes: 5 tells the new topic's partitions, replicas and configuration; 7 its id.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::refusal::Refusal;
+use super::topic_view::{text, topic_name};
+use super::{Api, Call, Request, config_rules};
+use crate::broker::dynamic_config::overrides;
+use crate::metadata::Image;
+use crate::metadata::configs::ConfigResource;
+use crate::metadata::topics::{
+    CreateTopicsOptions, CreatedTopic, NewTopic, TooManyPartitions, create_topics,
+};
+use crate::types::{ErrorCode, NodeId, PartitionIndex, Uuid};
+use crate::wire::messages::CreateTopicsRequest;
+use crate::wire::messages::create_topics_request::CreatableTopic;
+use crate::wire::messages::create_topics_response::{
+    CreatableTopicConfigs, CreatableTopicResult, CreateTopicsResponse,
+};
+
+/// The first version that tells what was created.
+const DETAILS: i16 = 5;
+const TOPIC_IDS: i16 = 7;
+
+pub async fn handle(api: &Api, _: &Call, request: Request<CreateTopicsRequest>) -> CreateTopicsResponse {
+    let (version, request) = (request.version, request.body);
+    let topics: Arc<[NewTopic]> = request.topics.iter().map(new_topic).collect();
+    let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+    let results = create(api, Arc::clone(&topics), request.validate_only, timeout).await;
+    let image = api.metadata.image();
+    if !request.validate_only {
+        // A client that has the answer may produce at once.
+        api.reconciled.clone().reached(image.version).await;
+    }
+    let results = results.into_iter().map(|(name, result)| {
+        let shown = CreatableTopicResult::default().with_name(topic_name(&name));
+        match result {
+            Err(refusal) => {
+                shown.with_error_code(refusal.code.code()).with_error_message(Some(text(&refusal.message)))
+            }
+            Ok(created) => {
+                let asked = topics.iter().find(|topic| topic.name == name);
+                describe(api, &image, version, shown, &created, asked)
+            }
+        }
+    });
+    CreateTopicsResponse::default().with_topics(results.collect())
+}
+
+/// Creates topics and waits until that is decided; the outcome of each name, in the order of the request.
+pub(super) async fn create(
+    api: &Api,
+    topics: Arc<[NewTopic]>,
+    validate_only: bool,
+    timeout: Duration,
+) -> Vec<(Arc<str>, Result<CreatedTopic, Refusal>)> {
+    let effective = api.config.at(&api.metadata.image());
+    let options = CreateTopicsOptions {
+        default_partitions: effective.broker.num_partitions,
+        default_replication_factor: i16::try_from(effective.broker.default_replication_factor)
+            .unwrap_or(i16::MAX),
+        validate_only,
+        seed: rand::random(),
+    };
+    let asked = Arc::clone(&topics);
+    let decided = api.metadata.run(move |image: &Image| {
+        let rules = config_rules::Rules::new(&effective.layers, image);
+        create_topics(image, &asked, options, &rules.rules())
+    });
+    let refused = match tokio::time::timeout(timeout, decided).await {
+        Ok(Ok(Ok(results))) => {
+            let results = results.into_iter();
+            return results.map(|(name, result)| (name, result.map_err(Refusal::from))).collect();
+        }
+        Ok(Ok(Err(TooManyPartitions))) => {
+            Refusal::new(ErrorCode::PolicyViolation, TooManyPartitions.to_string())
+        }
+        Ok(Err(error)) => error.into(),
+        Err(_) => Refusal::new(ErrorCode::RequestTimedOut, "the topics were not created in time"),
+    };
+    topics.iter().map(|topic| (Arc::clone(&topic.name), Err(refused.clone()))).collect()
+}
+
+fn new_topic(topic: &CreatableTopic) -> NewTopic {
+    NewTopic {
+        name: topic.name.as_str().into(),
+        id: Uuid::new_v4(),
+        partitions: (topic.num_partitions != -1).then_some(topic.num_partitions),
+        replication_factor: (topic.replication_factor != -1).then_some(topic.replication_factor),
+        assignments: topic
+            .assignments
+            .iter()
+            .map(|assignment| {
+                let replicas = assignment.broker_ids.iter().map(|id| NodeId(id.0)).collect();
+                (PartitionIndex(assignment.partition_index), replicas)
+            })
+            .collect(),
+        configs: topic
+            .configs
+            .iter()
+            .map(|config| {
+                (config.name.as_str().into(), config.value.as_ref().map(|value| value.as_str().into()))
+            })
+            .collect(),
+    }
+}
+
+/// Adds what the version tells of a topic that was, or would be, created.
+fn describe(
+    api: &Api,
+    image: &Image,
+    version: i16,
+    shown: CreatableTopicResult,
+    created: &CreatedTopic,
+    asked: Option<&NewTopic>,
+) -> CreatableTopicResult {
+    let shown = if version >= TOPIC_IDS { shown.with_topic_id(created.id) } else { shown };
+    if version < DETAILS {
+        return shown;
+    }
+    let mut own = overrides(image, &ConfigResource::topic(shown.name.as_str()));
+    // Nothing is stored of a topic that was only validated.
+    for (key, value) in asked.into_iter().flat_map(|topic| &topic.configs) {
+        if let Some(value) = value {
+            own.insert(key.to_string(), value.to_string());
+        }
+    }
+    let entries = api.config.at(image).layers.describe_topic(&own, None);
+    let configs = entries.into_iter().map(|entry| {
+        CreatableTopicConfigs::default()
+            .with_name(text(&entry.name))
+            .with_value(entry.value.as_deref().map(text))
+            .with_read_only(entry.read_only)
+            .with_config_source(entry.source.id())
+            .with_is_sensitive(entry.sensitive)
+    });
+    shown
+        .with_num_partitions(i32::try_from(created.partitions).unwrap_or(i32::MAX))
+        .with_replication_factor(i16::try_from(created.replication_factor).unwrap_or(i16::MAX))
+        .with_configs(Some(configs.collect()))
+}

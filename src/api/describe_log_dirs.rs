@@ -1,0 +1,99 @@
+//! DescribeLogDirs: v1-5 (KIP-113)
+//!
+//! Behaviour: each log directory of this broker with the partitions asked for (a null list: all) and their sizes, the size of
+//! its volume and what is free on it. A directory that is out of service is KAFKA_STORAGE_ERROR.
+//!
+//! Version notes: 3 adds an error for the whole; 4 the volume (KIP-827); 5 whether the directory takes new partitions
+//! (KIP-1066).
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::topic_view::text;
+use super::{Api, Call, Request};
+use crate::broker::directory::Directory;
+use crate::broker::partitions::Partition;
+use crate::types::ErrorCode;
+use crate::wire::messages::DescribeLogDirsRequest;
+use crate::wire::messages::describe_log_dirs_response::{
+    DescribeLogDirsPartition, DescribeLogDirsResponse, DescribeLogDirsResult, DescribeLogDirsTopic,
+};
+
+pub async fn handle(
+    api: &Arc<Api>,
+    _: &Call,
+    request: Request<DescribeLogDirsRequest>,
+) -> DescribeLogDirsResponse {
+    let api = Arc::clone(api);
+    // Volumes are asked for their size, which may block.
+    let results = tokio::task::spawn_blocking(move || {
+        let wanted = wanted(&request.body);
+        let directories = api.log_dirs.directories();
+        directories.iter().map(|directory| describe(&api, directory, wanted.as_ref())).collect()
+    });
+    // The pool refuses work only while the process ends.
+    DescribeLogDirsResponse { results: results.await.unwrap_or_default(), ..Default::default() }
+}
+
+type Wanted = HashSet<(String, i32)>;
+
+/// `None` for all.
+fn wanted(request: &DescribeLogDirsRequest) -> Option<Wanted> {
+    let topics = request.topics.as_ref()?.iter();
+    let named = topics
+        .flat_map(|topic| topic.partitions.iter().map(|&partition| (topic.topic.to_string(), partition)));
+    Some(named.collect())
+}
+
+fn describe(api: &Api, directory: &Arc<Directory>, wanted: Option<&Wanted>) -> DescribeLogDirsResult {
+    let result = DescribeLogDirsResult {
+        log_dir: text(&absolute(directory.path())),
+        is_cordoned: is_cordoned(api, directory.path()),
+        ..Default::default()
+    };
+    if !directory.is_online() {
+        return DescribeLogDirsResult { error_code: ErrorCode::KafkaStorageError.code(), ..result };
+    }
+    let mut topics: BTreeMap<String, Vec<DescribeLogDirsPartition>> = BTreeMap::new();
+    for partition in api.partitions.all().values() {
+        let name = &partition.name;
+        let is_wanted =
+            wanted.is_none_or(|wanted| wanted.contains(&(name.topic.to_string(), name.partition.0)));
+        if is_wanted && Arc::ptr_eq(&partition.directory, directory) {
+            topics.entry(name.topic.to_string()).or_default().push(size(partition));
+        }
+    }
+    let shown = topics.into_iter().map(|(name, mut partitions)| {
+        partitions.sort_by_key(|partition| partition.partition_index);
+        DescribeLogDirsTopic { name: text(&name), partitions, ..Default::default() }
+    });
+    let space = api.log_dirs.space(directory).ok();
+    let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    DescribeLogDirsResult {
+        topics: shown.collect(),
+        total_bytes: space.map_or(-1, |space| bytes(space.total)),
+        usable_bytes: space.map_or(-1, |space| bytes(space.free)),
+        ..result
+    }
+}
+
+fn size(partition: &Partition) -> DescribeLogDirsPartition {
+    let view = partition.view();
+    DescribeLogDirsPartition {
+        partition_index: partition.name.partition.0,
+        partition_size: i64::try_from(view.size_in_bytes()).unwrap_or(i64::MAX),
+        offset_lag: view.high_watermark.since(view.log_end).max(0),
+        ..Default::default()
+    }
+}
+
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+fn is_cordoned(api: &Api, path: &Path) -> bool {
+    let effective = api.config.at(&api.metadata.image());
+    let mut cordoned = effective.broker.cordoned_log_dirs.iter();
+    cordoned.any(|dir| dir == "*" || absolute(Path::new(dir)) == absolute(path))
+}

@@ -1,0 +1,135 @@
+//! Fetch: v4-18
+//!
+//! Behaviour: merges the request into its session, reads what there is below the bound of the reader (high watermark, last
+//! stable offset, or log end for a follower), and waits up to `max_wait_ms` while that is less than `min_bytes` and
+//! nothing has to be told. The first batch comes whole even when it is larger than the limits. What a client does not
+//! know yet is read once; the wait costs nothing.
+//!
+//! Version notes: 5 adds the log start; 7 sessions (KIP-227); 9 the leader epoch (KIP-320); 12 the last fetched epoch, with
+//! diverging epochs in answers (KIP-595); 13 topic ids; 15 moves the replica id into a tagged field; 16 tells the new
+//! leader (KIP-951).
+//!
+//! Not served here: reading from followers (KIP-392); every reader is sent to the leader.
+
+mod read;
+mod response;
+mod session;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+pub use session::FetchSessions;
+
+use super::{Api, Call, Request};
+use crate::broker::clock;
+use crate::broker::waiters::{Bound, FetchWaiter};
+use crate::types::{LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId};
+use crate::wire::messages::fetch_request::FetchTopic;
+use crate::wire::messages::{FetchRequest, FetchResponse, TopicName};
+use read::{Limits, Reading, Round};
+use session::{FetchPartition, Key, SessionRequest, TopicKey};
+
+/// The first version that names topics by id.
+const TOPIC_IDS: i16 = 13;
+const READ_COMMITTED: i8 = 1;
+
+pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>) -> FetchResponse {
+    let (version, request) = (request.version, request.body);
+    let replica = replica_of(&request);
+    let fresh_id = rand::random_range(1..=i32::MAX);
+    let merge = session_request(version, &request, replica);
+    let session = match api.fetch_sessions.begin(merge, fresh_id, clock::wall()) {
+        Ok(session) => session,
+        Err(error) => return FetchResponse { error_code: error.code(), ..Default::default() },
+    };
+    let max_bytes = request.max_bytes.min(api.config.latest().broker.fetch_max_bytes).max(0);
+    let reading = Reading {
+        bound: bound(replica, request.isolation_level),
+        committed_only: request.isolation_level == READ_COMMITTED,
+        limits: Limits { max_bytes: usize::try_from(max_bytes).unwrap_or(0) },
+    };
+    let min_bytes = usize::try_from(request.min_bytes.min(max_bytes)).unwrap_or(0);
+    let deadline = Instant::now() + Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
+    let round = gather(api, call, &session.partitions, reading, min_bytes, deadline).await;
+    response::build(api, call, version, &session, round)
+}
+
+/// Reads until there is enough, something has to be told, or the time is over.
+async fn gather(
+    api: &Arc<Api>,
+    call: &Call,
+    wanted: &[(Key, FetchPartition)],
+    reading: Reading,
+    min_bytes: usize,
+    deadline: Instant,
+) -> Round {
+    loop {
+        let round = read::round(api, wanted, reading).await;
+        if round.bytes >= min_bytes || round.must_be_told || Instant::now() >= deadline {
+            return round;
+        }
+        call.only_waits();
+        let mut waiter = FetchWaiter::new(min_bytes - round.bytes);
+        for led in round.partitions() {
+            waiter.register(&led.partition.waiters, reading.bound);
+        }
+        // Whoever moved the log before the waiter was registered did not see it.
+        if round.is_outdated(reading.bound) {
+            continue;
+        }
+        if tokio::time::timeout_at(deadline, waiter.enough()).await.is_err() {
+            return round;
+        }
+    }
+}
+
+/// The broker that fetches as a follower; `NONE` for consumers.
+fn replica_of(request: &FetchRequest) -> NodeId {
+    // Up to version 14 the field, from 15 on the tagged one; the other has its default of -1.
+    NodeId(request.replica_id.0.max(request.replica_state.replica_id.0))
+}
+
+fn bound(replica: NodeId, isolation_level: i8) -> Bound {
+    match isolation_level {
+        _ if replica != NodeId::NONE => Bound::LogEnd,
+        READ_COMMITTED => Bound::LastStable,
+        _ => Bound::HighWatermark,
+    }
+}
+
+fn session_request(version: i16, request: &FetchRequest, replica: NodeId) -> SessionRequest {
+    let key = |name: &TopicName, id: TopicId| {
+        if version >= TOPIC_IDS { TopicKey::Id(id) } else { TopicKey::Name(Arc::from(name.as_str())) }
+    };
+    let partitions = request.topics.iter().flat_map(|topic| {
+        let key = key(&topic.topic, topic.topic_id);
+        wanted(topic).map(move |(partition, wanted)| ((key.clone(), partition), wanted))
+    });
+    let forgotten = request.forgotten_topics_data.iter().flat_map(|topic| {
+        let key = key(&topic.topic, topic.topic_id);
+        topic.partitions.iter().map(move |&partition| (key.clone(), PartitionIndex(partition)))
+    });
+    SessionRequest {
+        session_id: request.session_id,
+        epoch: request.session_epoch,
+        uses_topic_ids: version >= TOPIC_IDS,
+        from_follower: replica != NodeId::NONE,
+        partitions: partitions.collect(),
+        forgotten: forgotten.collect(),
+    }
+}
+
+fn wanted(topic: &FetchTopic) -> impl Iterator<Item = (PartitionIndex, FetchPartition)> {
+    topic.partitions.iter().map(|partition| {
+        let wanted = FetchPartition {
+            current_leader_epoch: LeaderEpoch(partition.current_leader_epoch),
+            fetch_offset: Offset(partition.fetch_offset),
+            last_fetched_epoch: LeaderEpoch(partition.last_fetched_epoch),
+            log_start_offset: Offset(partition.log_start_offset),
+            max_bytes: partition.partition_max_bytes,
+        };
+        (PartitionIndex(partition.partition), wanted)
+    })
+}

@@ -1,0 +1,224 @@
+//! One round of reading over the partitions of a fetch: what is in memory is taken as it is, and when something must come
+//! from disk, the whole round runs on a thread that may block.
+//!
+//! Invariant: the bytes of a round stay within its limit, save that its first batch comes whole.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::session::{FetchPartition, Key, TopicKey};
+use crate::api::Api;
+use crate::api::hosted::Led;
+use crate::broker::waiters::Bound;
+use crate::metadata::Image;
+use crate::storage::log::{AbortedTxn, LogView, ReadError, ReadPlan};
+use crate::types::{ErrorCode, LeaderEpoch, Offset, TopicIdPartition};
+use crate::wire::batch::BatchHeader;
+
+/// How much a round may read.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub max_bytes: usize,
+}
+
+/// What a fetch reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    pub bound: Bound,
+    /// The reader leaves aborted transactions out and must be told which they are.
+    pub committed_only: bool,
+    pub limits: Limits,
+}
+
+/// What one partition gave.
+#[derive(Debug)]
+pub struct PartitionRead {
+    pub id: Option<TopicIdPartition>,
+    pub result: Result<Data, ErrorCode>,
+}
+
+#[derive(Debug)]
+pub struct Data {
+    pub led: Led,
+    pub view: Arc<LogView>,
+    pub records: Vec<Bytes>,
+    /// `None` unless asked for.
+    pub aborted: Option<Vec<AbortedTxn>>,
+    /// Where the reader's last epoch really ended, when its log differs from this one.
+    pub diverging: Option<(LeaderEpoch, Offset)>,
+}
+
+/// What all partitions gave, in the order of the request.
+#[derive(Debug)]
+pub struct Round {
+    pub reads: Vec<PartitionRead>,
+    pub bytes: usize,
+    /// An error or a divergence, which do not wait for `min_bytes`.
+    pub must_be_told: bool,
+}
+
+impl Round {
+    /// The partitions that were read.
+    pub fn partitions(&self) -> impl Iterator<Item = &Led> {
+        self.reads.iter().filter_map(|read| read.result.as_ref().ok()).map(|data| &data.led)
+    }
+
+    /// Whether a log has moved on since it was read.
+    pub fn is_outdated(&self, bound: Bound) -> bool {
+        let data = self.reads.iter().filter_map(|read| read.result.as_ref().ok());
+        data.into_iter().any(|data| {
+            let now = data.led.partition.view();
+            limit(&now, bound) != limit(&data.view, bound)
+                || data.led.partition.leadership() != data.led.leadership
+        })
+    }
+}
+
+/// The end of what a reader may see, exclusive.
+fn limit(view: &LogView, bound: Bound) -> Offset {
+    match bound {
+        Bound::HighWatermark => view.high_watermark,
+        Bound::LastStable => view.last_stable,
+        Bound::LogEnd => view.log_end,
+    }
+}
+
+/// Reads every partition once.
+pub async fn round(api: &Arc<Api>, wanted: &[(Key, FetchPartition)], reading: Reading) -> Round {
+    let image = api.metadata.image();
+    let located: Vec<Located> =
+        wanted.iter().map(|(key, wanted)| Located::find(api, &image, key, *wanted)).collect();
+    let warm = located.iter().all(|located| located.is_warm(reading));
+    let read = move || read_all(located, reading);
+    if warm {
+        return read();
+    }
+    match tokio::task::spawn_blocking(read).await {
+        Ok(round) => round,
+        // The pool refuses work only while the process ends.
+        Err(_) => Round { reads: Vec::new(), bytes: 0, must_be_told: true },
+    }
+}
+
+/// A partition of the request with the state in which it will be read.
+struct Located {
+    id: Option<TopicIdPartition>,
+    wanted: FetchPartition,
+    found: Result<(Led, Arc<LogView>), ErrorCode>,
+}
+
+impl Located {
+    fn find(api: &Api, image: &Image, key: &Key, wanted: FetchPartition) -> Located {
+        let (topic, partition) = key;
+        let topic = match topic {
+            TopicKey::Name(name) => image.topics.by_name(name).ok_or(ErrorCode::UnknownTopicOrPartition),
+            TopicKey::Id(id) => image.topics.by_id(*id).ok_or(ErrorCode::UnknownTopicId),
+        };
+        let id = topic.map(|topic| TopicIdPartition { topic_id: topic.id, partition: *partition });
+        let found = id.and_then(|id| {
+            let led = api.led(image, id, wanted.current_leader_epoch)?;
+            let view = led.partition.view();
+            Ok((led, view))
+        });
+        Located { id: id.ok(), wanted, found }
+    }
+
+    /// Whether reading this needs no disk.
+    fn is_warm(&self, reading: Reading) -> bool {
+        let Ok((_, view)) = &self.found else { return true };
+        let upto = limit(view, reading.bound);
+        match view.read(self.wanted.fetch_offset, 1, upto, true) {
+            Ok(ReadPlan::Cold(_)) => false,
+            Ok(ReadPlan::Ready(_)) => {
+                !(reading.committed_only && view.may_have_aborted(self.wanted.fetch_offset))
+            }
+            Err(_) => true,
+        }
+    }
+
+    fn read(self, reading: Reading, budget: usize, is_first: bool) -> PartitionRead {
+        let result = self.found.and_then(|(led, view)| {
+            let max_bytes = usize::try_from(self.wanted.max_bytes).unwrap_or(0).min(budget);
+            read_view(led, view, self.wanted, reading, max_bytes, is_first)
+        });
+        PartitionRead { id: self.id, result }
+    }
+}
+
+fn read_all(located: Vec<Located>, reading: Reading) -> Round {
+    let mut round = Round { reads: Vec::with_capacity(located.len()), bytes: 0, must_be_told: false };
+    for located in located {
+        let budget = reading.limits.max_bytes.saturating_sub(round.bytes);
+        let read = located.read(reading, budget, round.bytes == 0);
+        match &read.result {
+            Ok(data) => {
+                round.bytes += data.records.iter().map(Bytes::len).sum::<usize>();
+                round.must_be_told |= data.diverging.is_some();
+            }
+            Err(_) => round.must_be_told = true,
+        }
+        round.reads.push(read);
+    }
+    round
+}
+
+fn read_view(
+    led: Led,
+    view: Arc<LogView>,
+    wanted: FetchPartition,
+    reading: Reading,
+    max_bytes: usize,
+    is_first: bool,
+) -> Result<Data, ErrorCode> {
+    let (records, aborted) = (Vec::new(), reading.committed_only.then(Vec::new));
+    let mut data = Data { led, view, records, aborted, diverging: None };
+    if wanted.last_fetched_epoch != LeaderEpoch::UNKNOWN {
+        let end = data.view.end_offset_for_epoch(wanted.last_fetched_epoch);
+        let (epoch, end) = end.ok_or(ErrorCode::OffsetOutOfRange)?;
+        if epoch < wanted.last_fetched_epoch || end < wanted.fetch_offset {
+            data.diverging = Some((epoch, end));
+            return Ok(data);
+        }
+    }
+    let upto = limit(&data.view, reading.bound);
+    data.records = match data.view.read(wanted.fetch_offset, max_bytes, upto, is_first) {
+        Ok(ReadPlan::Ready(batches)) => batches,
+        Ok(ReadPlan::Cold(cold)) => match cold.run() {
+            Ok(bytes) if bytes.is_empty() => Vec::new(),
+            Ok(bytes) => vec![bytes],
+            Err(error) => {
+                tracing::error!(partition = %data.led.partition.name, %error, "cannot read the log");
+                return Err(ErrorCode::KafkaStorageError);
+            }
+        },
+        Err(ReadError::OutOfRange { .. }) => return Err(ErrorCode::OffsetOutOfRange),
+    };
+    if reading.committed_only && !data.records.is_empty() {
+        data.aborted = Some(aborted_in(&data, wanted.fetch_offset)?);
+    }
+    Ok(data)
+}
+
+/// The aborted transactions that overlap what was read.
+fn aborted_in(data: &Data, from: Offset) -> Result<Vec<AbortedTxn>, ErrorCode> {
+    let Some(end) = end_of(&data.records) else { return Ok(Vec::new()) };
+    data.view.collect_aborted(from, end).map_err(|error| {
+        tracing::error!(partition = %data.led.partition.name, %error, "cannot read the transaction index");
+        ErrorCode::KafkaStorageError
+    })
+}
+
+/// The offset after the last batch in `pieces`, whose batches may lie across pieces but whose headers do not.
+fn end_of(pieces: &[Bytes]) -> Option<Offset> {
+    let (mut end, mut rest_of_batch) = (None, 0);
+    for piece in pieces {
+        let mut at = rest_of_batch;
+        while let Some(Ok(header)) = piece.get(at..).filter(|rest| !rest.is_empty()).map(BatchHeader::parse) {
+            end = Some(header.next_offset());
+            at += header.size_in_bytes();
+        }
+        rest_of_batch = at.saturating_sub(piece.len());
+    }
+    end
+}

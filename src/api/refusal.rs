@@ -1,0 +1,130 @@
+//! The error codes of decisions on metadata, and of decisions that could not be made at all.
+
+use crate::controller::ProposeError;
+use crate::metadata::configs::AlterConfigError;
+use crate::metadata::topics::{AssignmentError, CreatePartitionsError, CreateTopicError, DeleteTopicError};
+use crate::types::ErrorCode;
+
+/// A code with the words that go with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub code: ErrorCode,
+    pub message: String,
+}
+
+impl Refusal {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Refusal {
+        Refusal { code, message: message.into() }
+    }
+}
+
+impl From<ProposeError> for Refusal {
+    fn from(error: ProposeError) -> Refusal {
+        let code = match &error {
+            ProposeError::NotLeader { .. } | ProposeError::ShuttingDown => ErrorCode::NotController,
+            ProposeError::Unavailable(_) => ErrorCode::BrokerNotAvailable,
+            ProposeError::Timeout => ErrorCode::RequestTimedOut,
+            ProposeError::Defect => ErrorCode::UnknownServerError,
+        };
+        Refusal::new(code, error.to_string())
+    }
+}
+
+impl From<CreateTopicError> for Refusal {
+    fn from(error: CreateTopicError) -> Refusal {
+        let code = match &error {
+            CreateTopicError::Duplicate
+            | CreateTopicError::ClusterMetadata
+            | CreateTopicError::AssignmentsAndReplicationFactor
+            | CreateTopicError::AssignmentsAndPartitions => ErrorCode::InvalidRequest,
+            CreateTopicError::InvalidName(_) | CreateTopicError::Collides { .. } => {
+                ErrorCode::InvalidTopicException
+            }
+            CreateTopicError::Exists(_) => ErrorCode::TopicAlreadyExists,
+            CreateTopicError::NullConfigs(_) | CreateTopicError::InvalidConfig(_) => ErrorCode::InvalidConfig,
+            CreateTopicError::DuplicateAssignment(_) | CreateTopicError::AssignmentsNotConsecutive => {
+                ErrorCode::InvalidReplicaAssignment
+            }
+            CreateTopicError::Assignment(error) => assignment(error),
+            CreateTopicError::InvalidReplicationFactor | CreateTopicError::Replication(_) => {
+                ErrorCode::InvalidReplicationFactor
+            }
+            CreateTopicError::InvalidPartitions => ErrorCode::InvalidPartitions,
+        };
+        Refusal::new(code, error.to_string())
+    }
+}
+
+impl From<CreatePartitionsError> for Refusal {
+    fn from(error: CreatePartitionsError) -> Refusal {
+        let code = match &error {
+            CreatePartitionsError::Duplicate => ErrorCode::InvalidRequest,
+            CreatePartitionsError::UnknownTopic => ErrorCode::UnknownTopicOrPartition,
+            CreatePartitionsError::SameCount(_) | CreatePartitionsError::FewerPartitions { .. } => {
+                ErrorCode::InvalidPartitions
+            }
+            CreatePartitionsError::WrongNumberOfAssignments { .. } => ErrorCode::InvalidReplicaAssignment,
+            CreatePartitionsError::Assignment(error) => assignment(error),
+            CreatePartitionsError::Replication(_) => ErrorCode::InvalidReplicationFactor,
+        };
+        Refusal::new(code, error.to_string())
+    }
+}
+
+impl From<DeleteTopicError> for Refusal {
+    fn from(error: DeleteTopicError) -> Refusal {
+        let code = match error {
+            DeleteTopicError::UnknownName => ErrorCode::UnknownTopicOrPartition,
+            DeleteTopicError::UnknownId => ErrorCode::UnknownTopicId,
+            DeleteTopicError::Duplicate | DeleteTopicError::DuplicateOfId => ErrorCode::InvalidRequest,
+        };
+        Refusal::new(code, error.to_string())
+    }
+}
+
+impl From<AlterConfigError> for Refusal {
+    fn from(error: AlterConfigError) -> Refusal {
+        let code = match &error {
+            AlterConfigError::DuplicateResource
+            | AlterConfigError::DuplicateKey(_)
+            | AlterConfigError::InvalidBrokerName(_)
+            | AlterConfigError::NoName(_) => ErrorCode::InvalidRequest,
+            AlterConfigError::UnknownTopic(_) => ErrorCode::UnknownTopicOrPartition,
+            AlterConfigError::UnknownBroker(_) => ErrorCode::BrokerIdNotRegistered,
+            AlterConfigError::NotAList(_)
+            | AlterConfigError::TooLong(_)
+            | AlterConfigError::BrokerMinIsr
+            | AlterConfigError::ClusterMinIsr
+            | AlterConfigError::CordonedLogDirs
+            | AlterConfigError::Invalid(_) => ErrorCode::InvalidConfig,
+        };
+        Refusal::new(code, error.to_string())
+    }
+}
+
+fn assignment(error: &AssignmentError) -> ErrorCode {
+    match error {
+        AssignmentError::Empty(_)
+        | AssignmentError::UnknownBroker(_)
+        | AssignmentError::CordonedBroker(_)
+        | AssignmentError::DuplicateBroker(_)
+        | AssignmentError::InconsistentReplicationFactor { .. }
+        | AssignmentError::NoActiveBroker(_) => ErrorCode::InvalidReplicaAssignment,
+    }
+}
+
+/// What UpdateFeatures answers for a feature that stays as it is.
+pub fn feature(reason: &crate::metadata::features::RefusedBecause) -> ErrorCode {
+    use crate::metadata::features::RefusedBecause as Because;
+    match reason {
+        Because::UnknownUpgradeType => ErrorCode::InvalidRequest,
+        Because::Negative
+        | Because::NotSupported { .. }
+        | Because::OutOfRange { .. }
+        | Because::DowngradeNotAllowed
+        | Because::NotADowngrade
+        | Because::LosesMetadata { .. }
+        | Because::Needs { .. }
+        | Because::Fixed => ErrorCode::InvalidUpdateVersion,
+    }
+}

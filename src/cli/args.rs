@@ -1,0 +1,173 @@
+//! What may be typed. Options of `storage` are those of Kafka's `kafka-storage.sh`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+const ABOUT: &str = "A broker that speaks Apache Kafka's protocol";
+
+const LONG_ABOUT: &str = "A broker that speaks Apache Kafka's protocol.
+
+Without a subcommand the node is started. It needs no configuration: with none it is broker and controller in one,
+listens on 127.0.0.1:9092 and keeps its data in ./floodmark-data.
+
+Settings have Kafka's names and come, the later ones winning, from the defaults, the file given by --config (TOML, or a
+Java .properties file as Kafka has it), KAFKA_* environment variables as in Kafka's Docker image, and --override.";
+
+const EXAMPLES: &str = "Examples:
+  floodmark
+  floodmark --config config/floodmark.toml
+  floodmark --config server.properties --override log.dirs=/data/a,/data/b
+  KAFKA_LISTENERS=PLAINTEXT://127.0.0.1:19092 KAFKA_LOG_DIRS=/data floodmark
+  floodmark config check server.properties
+  floodmark storage format --standalone --cluster-id \"$(floodmark storage random-uuid)\" --config server.properties";
+
+/// The `floodmark` command line.
+#[derive(Debug, Parser)]
+#[command(name = "floodmark", version, about = ABOUT, long_about = LONG_ABOUT, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(flatten)]
+    pub settings: Settings,
+
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// Where settings come from, besides the environment.
+#[derive(Debug, Default, Args)]
+pub struct Settings {
+    /// The configuration file: .toml, or any other name for Java properties
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// One setting; may be given several times and wins over all other sources
+    #[arg(long = "override", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub overrides: Vec<(String, String)>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Format data directories, and say what is in them
+    #[command(subcommand)]
+    Storage(StorageCommand),
+    /// Check a configuration without starting anything
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Look into the cluster's metadata on disk, while the node is stopped
+    #[command(subcommand)]
+    Metadata(MetadataCommand),
+    /// Print the completion script of a shell
+    Completions {
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum StorageCommand {
+    /// Format the data directories that the configuration names
+    Format(FormatArgs),
+    /// Say which directories are formatted, for which cluster and node
+    Info {
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Print a new id, as --cluster-id wants it
+    RandomUuid,
+}
+
+/// `storage format`; names and short forms are those of `kafka-storage.sh format`.
+#[derive(Debug, Args)]
+pub struct FormatArgs {
+    #[command(flatten)]
+    pub settings: Settings,
+    /// The id of the cluster: 22 letters, from `floodmark storage random-uuid`
+    #[arg(short = 't', long, value_name = "ID")]
+    pub cluster_id: String,
+    /// Leave directories that are formatted as they are, and format the others
+    #[arg(short = 'g', long)]
+    pub ignore_formatted: bool,
+    /// The metadata version of the new cluster, such as 4.4-IV2
+    #[arg(short = 'r', long, value_name = "VERSION", conflicts_with = "feature")]
+    pub release_version: Option<String>,
+    /// The level of one feature, such as group.version=1; may be given several times
+    #[arg(short = 'f', long, value_name = "FEATURE=LEVEL", value_parser = key_value)]
+    pub feature: Vec<(String, String)>,
+    /// Let this node be the only voter of a new quorum
+    #[arg(short, long, conflicts_with_all = ["initial_controllers", "no_initial_controllers"])]
+    pub standalone: bool,
+    /// The voters of a new quorum: ID@HOST:PORT:DIRECTORY-ID, separated by commas
+    #[arg(short = 'I', long, value_name = "VOTERS", conflicts_with = "no_initial_controllers")]
+    pub initial_controllers: Option<String>,
+    /// Let this node find its quorum when it starts
+    #[arg(short = 'N', long)]
+    pub no_initial_controllers: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Read a configuration file and report everything that is wrong or without effect
+    Check {
+        file: PathBuf,
+        #[arg(long = "override", value_name = "KEY=VALUE", value_parser = key_value)]
+        overrides: Vec<(String, String)>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum MetadataCommand {
+    /// Print the Raft log and the state that it leads to, a JSON object a line
+    Dump {
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Write the state as a snapshot that `kafka-dump-log.sh --cluster-metadata-decoder` reads
+    Export {
+        #[command(flatten)]
+        settings: Settings,
+        /// Where to write; a folder gets a file with Kafka's name for a snapshot
+        output: PathBuf,
+    },
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn kafkas_short_forms_work() {
+        let cli = Cli::try_parse_from([
+            "floodmark",
+            "storage",
+            "format",
+            "-t",
+            "id",
+            "-c",
+            "f.properties",
+            "-g",
+            "-f",
+            "group.version=0",
+            "-s",
+        ]);
+        let Some(Command::Storage(StorageCommand::Format(format))) = cli.unwrap().command else {
+            panic!("not a format command")
+        };
+        assert!(format.ignore_formatted && format.standalone);
+        assert_eq!(format.feature, [("group.version".to_owned(), "0".to_owned())]);
+        assert!(Cli::try_parse_from(["floodmark", "--override", "novalue"]).is_err());
+    }
+}

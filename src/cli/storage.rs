@@ -1,0 +1,147 @@
+//! `floodmark storage`: formats data directories and says what is in formatted ones, with the options, the words that scripts
+//! look for, and the exit codes of `kafka-storage.sh`.
+//!
+//! Invariant: a directory that is formatted is never formatted again.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::args::{FormatArgs, Settings, StorageCommand};
+use super::{Failure, bootstrap, directories, load};
+use crate::config::Config;
+use crate::metadata::MetadataVersion;
+use crate::metadata::features::bootstrap_records;
+use crate::storage::checkpoint::{META_PROPERTIES_FILE, MetaProperties, read_meta_properties};
+use crate::storage::disk::{Disk, RealDisk};
+use crate::types::kafka_uuid;
+
+pub fn run(command: StorageCommand) -> Result<(), Failure> {
+    match command {
+        StorageCommand::RandomUuid => {
+            println!("{}", kafka_uuid::format(directories::random_id()));
+            Ok(())
+        }
+        StorageCommand::Info { settings } => info(&load(settings)?),
+        StorageCommand::Format(args) => format(args),
+    }
+}
+
+/// Every directory of a node, each once.
+fn all_dirs(config: &Config) -> BTreeSet<PathBuf> {
+    let node = &config.node;
+    node.log_dirs.iter().chain([&node.metadata_log_dir]).cloned().collect()
+}
+
+fn info(config: &Config) -> Result<(), Failure> {
+    let mut problems = Vec::new();
+    let mut found: Option<MetaProperties> = None;
+    let dirs = all_dirs(config);
+    println!("Found log director{}:", if dirs.len() == 1 { "y" } else { "ies" });
+    for dir in &dirs {
+        println!("  {}", dir.display());
+        match read_meta_properties(&RealDisk, dir) {
+            Ok(Some(properties)) => {
+                if let Some(other) = &found
+                    && other.cluster_id != properties.cluster_id
+                {
+                    problems.push(format!("{} belongs to another cluster", dir.display()));
+                }
+                found.get_or_insert(properties);
+            }
+            Ok(None) if dir.is_dir() => problems.push(format!("{} is not formatted.", dir.display())),
+            Ok(None) => problems.push(format!("{} does not exist", dir.display())),
+            Err(error) => problems.push(error.to_string()),
+        }
+    }
+    if let Some(properties) = &found {
+        println!("\nFound metadata: {}", shown(properties));
+    }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    println!("\nFound problem{}:", if problems.len() == 1 { "" } else { "s" });
+    for problem in &problems {
+        println!("  {problem}");
+    }
+    Err("not every directory is formatted".into())
+}
+
+fn shown(properties: &MetaProperties) -> String {
+    let MetaProperties { cluster_id, node_id, directory_id } = properties;
+    let directory = directory_id.map(|id| format!("directory.id={}, ", kafka_uuid::format(id)));
+    format!("{{cluster.id={cluster_id}, {}node.id={node_id}, version=1}}", directory.unwrap_or_default())
+}
+
+fn format(args: FormatArgs) -> Result<(), Failure> {
+    if kafka_uuid::parse(&args.cluster_id).is_none() {
+        let hint = "an id of 22 letters is needed, as 'floodmark storage random-uuid' prints it";
+        return Err(format!("--cluster-id {}: {hint}", args.cluster_id).into());
+    }
+    if args.initial_controllers.is_some() || args.no_initial_controllers {
+        return Err("this version runs a metadata quorum of one node: only --standalone is possible".into());
+    }
+    let version = match &args.release_version {
+        None => MetadataVersion::LATEST,
+        Some(name) => MetadataVersion::from_name(name)
+            .ok_or_else(|| format!("--release-version {name} is not a metadata version"))?,
+    };
+    let levels = args.feature.iter().map(|(name, level)| {
+        let level = level.parse::<i16>().map_err(|_| format!("--feature {name}={level}: not a level"))?;
+        Ok((Arc::from(name.as_str()), level))
+    });
+    let levels: Vec<(Arc<str>, i16)> = levels.collect::<Result<_, String>>()?;
+    let version = match levels.iter().find(|(name, _)| **name == *crate::metadata::features::METADATA_VERSION)
+    {
+        None => version,
+        Some((_, level)) => MetadataVersion::from_level(*level)
+            .ok_or_else(|| format!("--feature metadata.version={level} is not a metadata version"))?,
+    };
+    let config = load(Settings { config: args.settings.config, overrides: args.settings.overrides })?;
+    let records = bootstrap_records(version, &levels, config.layers.broker_config().min_insync_replicas)?;
+    let unformatted = unformatted(&config, &args.cluster_id, args.ignore_formatted)?;
+    if unformatted.is_empty() {
+        println!("All of the log directories are already formatted.");
+        return Ok(());
+    }
+    for dir in unformatted {
+        let is_metadata = dir == config.node.metadata_log_dir;
+        let kind = match is_metadata {
+            true => "metadata directory",
+            false => "data directory",
+        };
+        println!("Formatting {kind} {} with metadata.version {}.", dir.display(), version.name());
+        RealDisk.create_dir_all(&dir)?;
+        if is_metadata && config.node.roles.controller {
+            bootstrap::write(&RealDisk, &dir, &records)?;
+        }
+        directories::format(&RealDisk, &dir, config.node.node_id, &args.cluster_id)?;
+    }
+    Ok(())
+}
+
+/// The directories that are to be formatted; an error if one is formatted that should not be, or for another node.
+fn unformatted(config: &Config, cluster_id: &str, ignore: bool) -> Result<Vec<PathBuf>, Failure> {
+    let mut unformatted = Vec::new();
+    for dir in all_dirs(config) {
+        let Some(properties) = read_meta_properties(&RealDisk, &dir)? else {
+            unformatted.push(dir);
+            continue;
+        };
+        if !ignore {
+            let hint = "Use --ignore-formatted to ignore this directory and format the others.";
+            return Err(format!("Log directory {} is already formatted. {hint}", dir.display()).into());
+        }
+        expect_same(&dir, "cluster.id", cluster_id, &properties.cluster_id)?;
+        expect_same(&dir, "node.id", &config.node.node_id.to_string(), &properties.node_id.to_string())?;
+    }
+    Ok(unformatted)
+}
+
+fn expect_same(dir: &Path, key: &str, expected: &str, found: &str) -> Result<(), Failure> {
+    if expected == found {
+        return Ok(());
+    }
+    let file = dir.join(META_PROPERTIES_FILE);
+    Err(format!("Invalid {key} in: {}. Expected {expected}, but read {found}", file.display()).into())
+}

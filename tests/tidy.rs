@@ -46,7 +46,14 @@ const IMPURE: &[&str] = &[
 ];
 
 /// Files of the pure layer that may name one of these words after all, and why.
-const IMPURE_ALLOWED: &[(&str, &str, &str)] = &[("src/storage/disk.rs", "std::fs", "the one door to files")];
+const IMPURE_ALLOWED: &[(&str, &str, &str)] = &[
+    ("src/storage/disk.rs", "std::fs", "the one door to files"),
+    (
+        "src/storage/log_dir.rs",
+        "std::thread",
+        "opens many logs at once, on threads that end before it returns",
+    ),
+];
 
 /// Names that belong to some modules only: (name, where it may appear; a path or the start of one).
 const CONFINED: &[(&str, &[&str])] = &[

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::clock;
 use super::directory::Directory;
 use super::partitions::{Partition, Partitions};
-use crate::storage::checkpoint::{OffsetCheckpoint, write_clean_shutdown, write_offsets};
+use crate::storage::checkpoint::{OffsetCheckpoint, write_offsets};
 use crate::storage::disk::Disk;
 use crate::types::{BrokerEpoch, MonotonicMs, Offset};
 
@@ -77,7 +77,7 @@ impl Checkpoints {
     /// Notes in each directory that it was closed in an orderly way, by this registration of the broker. Every log is closed.
     pub fn write_clean_shutdown(&self, epoch: BrokerEpoch) {
         for directory in self.directories.iter().filter(|directory| directory.is_online()) {
-            if let Err(error) = write_clean_shutdown(&*self.disk, directory.path(), epoch) {
+            if let Err(error) = directory.dir().mark_clean(epoch) {
                 self.note_failure(directory, "the clean shutdown marker", &error);
             }
         }

@@ -4,21 +4,22 @@
 //! shard is told once.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use tokio::sync::Notify;
 
 use super::flusher::FlushQueue;
 use super::mailbox::{Message, ShardSender};
 use crate::storage::log::Doomed;
-use tokio::sync::Notify;
+use crate::storage::log_dir::LogDir;
 
-use crate::types::{DirectoryId, MonotonicMs};
+use crate::types::{DirectoryId, MonotonicMs, directory_id};
 
 #[derive(Debug)]
 pub struct Directory {
     index: usize,
-    path: PathBuf,
-    id: DirectoryId,
+    dir: LogDir,
     pub(super) flush: FlushQueue,
     failure: OnceLock<String>,
     shards: Vec<ShardSender>,
@@ -30,16 +31,10 @@ pub struct Directory {
 
 impl Directory {
     /// `flush_threads`: see [`FlushQueue`].
-    pub fn new(
-        index: usize,
-        path: PathBuf,
-        id: DirectoryId,
-        shards: Vec<ShardSender>,
-        flush_threads: usize,
-    ) -> Directory {
+    pub fn new(index: usize, dir: LogDir, shards: Vec<ShardSender>, flush_threads: usize) -> Directory {
         let flush = FlushQueue::new(flush_threads);
         let (failure, doomed, on_failure) = Default::default();
-        Directory { index, path, id, flush, failure, shards, doomed, on_failure }
+        Directory { index, dir, flush, failure, shards, doomed, on_failure }
     }
 
     /// Signals there when it fails.
@@ -54,11 +49,16 @@ impl Directory {
     }
 
     pub fn path(&self) -> &Path {
-        &self.path
+        self.dir.path()
     }
 
+    /// Reserved when the directory was formatted before directories had ids.
     pub fn id(&self) -> DirectoryId {
-        self.id
+        self.dir.properties().directory_id.unwrap_or(directory_id::MIGRATING)
+    }
+
+    pub(super) fn dir(&self) -> &LogDir {
+        &self.dir
     }
 
     pub fn is_online(&self) -> bool {
@@ -76,7 +76,7 @@ impl Directory {
         if self.failure.set(failure.clone()).is_ok() {
             tracing::error!(
                 "Log directory {} is out of service, its partitions are offline: {failure}",
-                self.path.display()
+                self.path().display()
             );
             for shard in &self.shards {
                 shard.send_event(Message::DirectoryFailed(self.index));
@@ -98,7 +98,7 @@ impl Directory {
         for (_, segments) in due {
             if let Err(error) = segments.remove() {
                 // They are found again at the next start.
-                tracing::warn!("Could not remove old segments in {}: {error}", self.path.display());
+                tracing::warn!("Could not remove old segments in {}: {error}", self.path().display());
             }
         }
     }

@@ -263,10 +263,12 @@ impl Hosted {
         }
     }
 
-    /// Batches that nobody has asked for since `kept_ms` need not stay in memory. True while some may.
-    pub(super) fn expire_tail(&mut self, now: Now, kept_ms: i64) -> bool {
+    /// Forgets batches in memory that are older than `kept_ms`, and producers that have expired. True while there is something
+    /// to forget later.
+    pub(super) fn sweep(&mut self, now: Now, kept_ms: i64) -> bool {
         self.log.expire_tail(now.wall.minus(kept_ms));
-        self.last_append.plus(kept_ms) > now.monotonic
+        self.log.expire_producers(now.wall);
+        self.last_append.plus(kept_ms) > now.monotonic || !self.log.producers().is_empty()
     }
 
     pub(super) fn next_deadline(&self) -> Option<MonotonicMs> {

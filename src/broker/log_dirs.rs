@@ -1,4 +1,4 @@
-//! The partitions' directories within the log directories: found at the start, opened, made, retired.
+//! All log directories of this broker: which partitions lie where, and their logs opened, made, retired.
 //!
 //! Blocks on the disk, so it is called on threads that may. Must not know leaders or shards. Invariants: a partition's directory is
 //! opened only for the topic whose id it carries; nothing that is not known to be deleted is removed.
@@ -11,41 +11,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::directory::Directory;
 use crate::metadata::reconcile::Replica;
-use crate::storage::checkpoint::{
-    CLEAN_SHUTDOWN_FILE, OffsetCheckpoint, read_clean_shutdown, read_offsets, read_partition_metadata,
-    write_partition_metadata,
-};
-use crate::storage::disk::{Disk, Space, remove_if_exists};
-use crate::storage::log::{Log, LogConfig, LogError, OpenArgs, TailBudget};
-use crate::types::{BrokerEpoch, DirectoryId, Offset, TimestampMs, TopicId, TopicPartition, Uuid};
+use crate::storage::checkpoint::write_partition_metadata;
+use crate::storage::disk::{Disk, Space};
+use crate::storage::log::{Log, LogConfig, LogError, TailBudget};
+use crate::storage::log_dir::{Fate, LogDirError, PartitionDir};
+use crate::types::{BrokerEpoch, DirectoryId, TimestampMs, TopicPartition, Uuid};
 
-const DELETE_SUFFIX: &str = "-delete";
-const STRAY_SUFFIX: &str = "-stray";
-/// No file system that we know takes longer names.
-const NAME_MAX: usize = 255;
-
-/// The log directories of this broker and what was found in them.
+/// The log directories and what was found in them.
 #[derive(Debug)]
 pub struct LogDirs {
     disk: Arc<dyn Disk>,
     directories: Vec<Arc<Directory>>,
     tail_budget: Arc<TailBudget>,
-    /// Directories that nobody has opened yet.
-    found: Mutex<HashMap<TopicPartition, Found>>,
-    /// The epoch with which all directories were closed in an orderly way the last time.
-    previous_epoch: BrokerEpoch,
+    contents: Mutex<Contents>,
 }
 
-/// A partition's directory.
-#[derive(Clone, Debug)]
-struct Found {
-    directory: usize,
-    /// `None` when a broker of before KIP-516 made it.
-    topic_id: Option<TopicId>,
-    clean_shutdown: bool,
-    recovery_point: Offset,
-    high_watermark: Offset,
-    log_start: Offset,
+/// What lies in the directories and is not in use.
+#[derive(Debug, Default)]
+struct Contents {
+    /// Partitions that nobody has opened yet, with the index of their directory.
+    unopened: HashMap<TopicPartition, (usize, PartitionDir)>,
+    /// Partitions whose deletion a stop has interrupted.
+    retired: Vec<(usize, PathBuf)>,
 }
 
 /// A log to serve, and where it lies.
@@ -55,12 +42,19 @@ pub struct Opened {
     pub directory: Arc<Directory>,
 }
 
+/// A deleted partition's files.
+#[derive(Debug)]
+pub struct Retired {
+    directory: Arc<Directory>,
+    path: PathBuf,
+}
+
 /// Why a partition cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("no log directory is in service")]
     NoDirectory,
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
     Log(#[from] LogError),
@@ -79,29 +73,38 @@ impl OpenError {
 }
 
 impl LogDirs {
-    /// Looks into the log directories. Their clean shutdown markers are used up: from here on a stop is unclean until it is
-    /// known not to be.
+    /// Looks into the log directories.
     pub fn scan(
         disk: Arc<dyn Disk>,
         directories: Vec<Arc<Directory>>,
         tail_budget: Arc<TailBudget>,
     ) -> LogDirs {
-        let mut found = HashMap::new();
-        let mut epochs = Vec::new();
+        let mut contents = Contents::default();
         for directory in &directories {
-            match scan_directory(&*disk, directory, &mut found) {
-                Ok(epoch) => epochs.push(epoch),
-                Err(error) => directory.fail("look into it", &error),
+            if let Err(error) = contents.take_in(directory) {
+                directory.fail("look into it", &error);
             }
         }
-        let first = epochs.first().copied().unwrap_or(BrokerEpoch::UNKNOWN);
-        let all_agree = epochs.len() == directories.len() && epochs.iter().all(|epoch| *epoch == first);
-        let previous_epoch = if all_agree { first } else { BrokerEpoch::UNKNOWN };
-        LogDirs { disk, directories, tail_budget, found: Mutex::new(found), previous_epoch }
+        LogDirs { disk, directories, tail_budget, contents: Mutex::new(contents) }
     }
 
     pub fn directories(&self) -> &[Arc<Directory>] {
         &self.directories
+    }
+
+    /// The epoch that this broker had when it last stopped, if it lost nothing since (KIP-966): all directories were left in an
+    /// orderly way, and by the same registration.
+    pub fn previous_epoch(&self) -> BrokerEpoch {
+        let epoch =
+            |directory: &Arc<Directory>| directory.dir().clean_shutdown().map(|clean| clean.broker_epoch);
+        let first = self.directories.first().and_then(epoch);
+        let all_agree = self.directories.iter().all(|directory| epoch(directory) == first);
+        first.filter(|_| all_agree).unwrap_or(BrokerEpoch::UNKNOWN)
+    }
+
+    /// The partitions in the directories that nobody has opened.
+    pub fn unopened(&self) -> Vec<TopicPartition> {
+        self.contents().unopened.keys().cloned().collect()
     }
 
     /// How large the volume of a log directory is, and what is free on it.
@@ -109,29 +112,16 @@ impl LogDirs {
         self.disk.space(directory.path())
     }
 
-    pub fn disk(&self) -> &Arc<dyn Disk> {
-        &self.disk
-    }
-
-    /// The broker's epoch before the last stop, if that lost nothing (KIP-966).
-    pub fn previous_epoch(&self) -> BrokerEpoch {
-        self.previous_epoch
-    }
-
-    /// The partitions' directories that nobody has opened.
-    pub fn unopened(&self) -> Vec<TopicPartition> {
-        self.found().keys().cloned().collect()
-    }
-
-    /// Opens or makes the logs of many partitions on several threads. The answers are in the order of the jobs.
+    /// Opens or makes the logs of many partitions on several threads. `hosted` says how many partitions each directory has. The
+    /// answers are in the order of the jobs.
     pub fn open_all(
         &self,
         jobs: &[(Replica, Arc<LogConfig>)],
-        hosted: &[usize],
+        hosted: Vec<usize>,
         threads: usize,
         now: TimestampMs,
     ) -> Vec<Result<Opened, OpenError>> {
-        let counts = Mutex::new(hosted.to_vec());
+        let hosted = Mutex::new(hosted);
         let next = AtomicUsize::new(0);
         let results: Mutex<Vec<Option<Result<Opened, OpenError>>>> =
             Mutex::new(std::iter::repeat_with(|| None).take(jobs.len()).collect());
@@ -139,7 +129,7 @@ impl LogDirs {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some((replica, config)) = jobs.get(at) else { break };
-                let result = self.open(replica, config, &counts, now);
+                let result = self.open(replica, config, &hosted, now);
                 lock(&results)[at] = Some(result);
             }
         };
@@ -160,79 +150,55 @@ impl LogDirs {
         hosted: &Mutex<Vec<usize>>,
         now: TimestampMs,
     ) -> Result<Opened, OpenError> {
-        let found = self.found().remove(&replica.name);
-        let topic_id = replica.id.topic_id;
-        if let Some(found) = found {
-            let directory = self.directories[found.directory].clone();
-            let dir = directory.path().join(replica.name.to_string());
-            if found.topic_id.is_none_or(|of| of == topic_id) {
-                let log = self.guarded(&directory, &dir, || {
-                    if found.topic_id.is_none() {
-                        write_partition_metadata(&*self.disk, &dir, topic_id)?;
-                    }
-                    self.open_found(&dir, config, &found, now)
+        let found = self.contents().unopened.remove(&replica.name);
+        if let Some((index, found)) = found {
+            let directory = self.directories[index].clone();
+            if found.topic_id.is_none_or(|of| of == replica.id.topic_id) {
+                let log = guarded(&directory, &found.path, || {
+                    self.open_found(&directory, &found, replica, config, now)
                 })?;
                 return Ok(Opened { log, directory });
             }
-            tracing::warn!("{} belongs to an older topic of that name; it is kept as a stray", dir.display());
-            self.guarded(&directory, &dir, || Ok(self.set_aside(&dir, STRAY_SUFFIX).map(drop)?))?;
+            tracing::warn!(
+                "{} belongs to an older topic of that name; kept as a stray",
+                found.path.display()
+            );
+            let retire = || Ok(directory.dir().retire(&replica.name, Fate::Stray, Uuid::new_v4())?);
+            guarded(&directory, &found.path, retire)?;
         }
         let directory = self.choose(replica, hosted)?;
-        let dir = directory.path().join(replica.name.to_string());
-        let log = self.guarded(&directory, &dir, || {
-            self.disk.create_dir_all(&dir)?;
-            write_partition_metadata(&*self.disk, &dir, topic_id)?;
-            let args = OpenArgs {
-                recovery_point: Offset::ZERO,
-                log_start: Offset::ZERO,
-                clean_shutdown: true,
-                now,
-                tail_budget: self.tail_budget.clone(),
-            };
-            Ok(Log::create(self.disk.clone(), &dir, config.clone(), &args)?)
-        })?;
+        let (dir, topic_id) = (directory.dir(), replica.id.topic_id);
+        let create =
+            || Ok(dir.create_log(&replica.name, topic_id, config.clone(), now, self.tail_budget.clone())?);
+        let log = guarded(&directory, &dir.path_of(&replica.name), create)?;
         Ok(Opened { log, directory })
     }
 
     fn open_found(
         &self,
-        dir: &Path,
+        directory: &Directory,
+        found: &PartitionDir,
+        replica: &Replica,
         config: &Arc<LogConfig>,
-        found: &Found,
         now: TimestampMs,
     ) -> Result<Log, OpenError> {
-        let args = OpenArgs {
-            recovery_point: found.recovery_point,
-            log_start: found.log_start,
-            clean_shutdown: found.clean_shutdown,
-            now,
-            tail_budget: self.tail_budget.clone(),
-        };
-        let mut log = Log::open(self.disk.clone(), dir, config.clone(), &args)?;
-        log.set_high_watermark(found.high_watermark);
+        if found.topic_id.is_none() {
+            // A broker of before KIP-516 made it, or a stop interrupted its making.
+            write_partition_metadata(&*self.disk, &found.path, replica.id.topic_id)?;
+        }
+        let log = directory.dir().open_log(found, config.clone(), now, self.tail_budget.clone())?;
         let recovered = log.recovered();
         if recovered.truncated_bytes > 0 {
-            tracing::info!("{}: cut {} bytes of a torn tail", dir.display(), recovered.truncated_bytes);
+            tracing::info!(
+                "{}: cut {} bytes of a torn tail",
+                found.path.display(),
+                recovered.truncated_bytes
+            );
         }
         if recovered.lost_flushed {
-            tracing::error!("{}: batches that had been flushed are damaged", dir.display());
+            tracing::error!("{}: batches that had been flushed are damaged", found.path.display());
         }
         Ok(log)
-    }
-
-    /// Runs what a partition's directory must withstand; when the disk does not, the log directory fails. A full disk is no
-    /// failure.
-    fn guarded<T>(
-        &self,
-        directory: &Directory,
-        dir: &Path,
-        work: impl FnOnce() -> Result<T, OpenError>,
-    ) -> Result<T, OpenError> {
-        work().inspect_err(|error| {
-            if !error.may_pass() {
-                directory.fail(&format!("open {}", dir.display()), error);
-            }
-        })
     }
 
     /// The directory that the metadata names, else the one with the fewest partitions.
@@ -250,96 +216,73 @@ impl LogDirs {
         Ok(chosen.clone())
     }
 
-    /// Takes a deleted partition's directory out of the way; its files go with [`remove`](Self::remove).
-    pub fn retire(&self, dir: &Path) -> io::Result<PathBuf> {
-        self.set_aside(dir, DELETE_SUFFIX)
+    /// Takes a deleted partition's directory out of the way, so that its name can be used again.
+    pub fn retire(&self, directory: &Arc<Directory>, partition: &TopicPartition) -> io::Result<Retired> {
+        let path = directory.dir().retire(partition, Fate::Delete, Uuid::new_v4())?;
+        Ok(Retired { directory: directory.clone(), path })
     }
 
-    /// Removes a directory that was set aside for deletion.
-    pub fn remove(&self, dir: &Path) -> io::Result<()> {
-        match self.disk.remove_dir_all(dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            result => result,
+    /// Removes the files of deleted partitions.
+    pub fn remove(&self, retired: &[Retired]) {
+        for Retired { directory, path } in retired {
+            match directory.dir().remove(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!("Could not remove {}: {error}", path.display());
+                }
+                _ => {}
+            }
         }
     }
 
-    /// Directories of partitions whose deletion a stop has interrupted.
-    pub fn interrupted_deletions(&self) -> Vec<PathBuf> {
-        let mut dirs = Vec::new();
-        for directory in self.directories.iter().filter(|directory| directory.is_online()) {
-            let entries = self.disk.list(directory.path()).unwrap_or_default();
-            let deleted =
-                entries.into_iter().filter(|entry| entry.is_dir && entry.name.ends_with(DELETE_SUFFIX));
-            dirs.extend(deleted.map(|entry| directory.path().join(entry.name)));
-        }
-        dirs
+    /// Partitions whose deletion a stop has interrupted; the second call has none.
+    pub fn take_interrupted(&self) -> Vec<Retired> {
+        let retired = std::mem::take(&mut self.contents().retired);
+        retired
+            .into_iter()
+            .map(|(index, path)| Retired { directory: self.directories[index].clone(), path })
+            .collect()
     }
 
-    /// Kafka's name for it: `topic-partition.unique-suffix`, the topic cut where the name would be too long.
-    fn set_aside(&self, dir: &Path, suffix: &str) -> io::Result<PathBuf> {
-        let (Some(parent), Some(name)) = (dir.parent(), dir.file_name().and_then(|name| name.to_str()))
-        else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
-        let (topic, partition) = name.rsplit_once('-').unwrap_or((name, "0"));
-        let tail = format!("-{partition}.{}{suffix}", Uuid::new_v4().simple());
-        let topic = &topic[..topic.len().min(NAME_MAX - tail.len())];
-        let aside = parent.join(format!("{topic}{tail}"));
-        self.disk.rename(dir, &aside)?;
-        self.disk.sync_dir(parent)?;
-        Ok(aside)
-    }
-
-    fn found(&self) -> MutexGuard<'_, HashMap<TopicPartition, Found>> {
-        lock(&self.found)
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        lock(&self.contents)
     }
 }
 
-/// Finds the partitions of one log directory; returns the epoch with which it was closed.
-fn scan_directory(
-    disk: &dyn Disk,
+impl Contents {
+    fn take_in(&mut self, directory: &Directory) -> Result<(), LogDirError> {
+        for found in directory.dir().list()?.partitions {
+            match found.fate {
+                Fate::Live => {
+                    let path = found.path.clone();
+                    let other = self.unopened.insert(found.partition.clone(), (directory.index(), found));
+                    if let Some((_, other)) = other {
+                        tracing::error!(
+                            "{} is also {}; that is ignored",
+                            path.display(),
+                            other.path.display()
+                        );
+                    }
+                }
+                Fate::Delete => self.retired.push((directory.index(), found.path)),
+                Fate::Future | Fate::Stray => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs what a partition's directory must withstand; when the disk does not, the log directory fails. A full disk is no
+/// failure.
+fn guarded<T>(
     directory: &Directory,
-    found: &mut HashMap<TopicPartition, Found>,
-) -> io::Result<BrokerEpoch> {
-    let path = directory.path();
-    let clean = read_clean_shutdown(disk, path)?;
-    let [recovery, high, start] = OffsetCheckpoint::ALL.map(|which| {
-        read_offsets(disk, path, which).unwrap_or_else(|error| {
-            // Without it more is looked at and less is shown at first; nothing is lost.
-            tracing::warn!("{} in {} is passed over: {error}", which.file_name(), path.display());
-            HashMap::new()
-        })
-    });
-    for entry in disk.list(path)?.into_iter().filter(|entry| entry.is_dir) {
-        let Some(name) = partition_of(&entry.name) else { continue };
-        let at =
-            |offsets: &HashMap<TopicPartition, Offset>| offsets.get(&name).copied().unwrap_or(Offset::ZERO);
-        let one = Found {
-            directory: directory.index(),
-            topic_id: read_partition_metadata(disk, &path.join(&entry.name))?,
-            clean_shutdown: clean.is_some(),
-            recovery_point: at(&recovery),
-            high_watermark: at(&high),
-            log_start: at(&start),
-        };
-        if let Some(other) = found.insert(name, one) {
-            tracing::error!("{} is also in log directory {}; that is ignored", entry.name, other.directory);
+    path: &Path,
+    work: impl FnOnce() -> Result<T, OpenError>,
+) -> Result<T, OpenError> {
+    work().inspect_err(|error| {
+        if !error.may_pass() {
+            directory.fail(&format!("open {}", path.display()), error);
         }
-    }
-    if remove_if_exists(disk, &path.join(CLEAN_SHUTDOWN_FILE))? {
-        disk.sync_dir(path)?;
-    }
-    Ok(clean.map_or(BrokerEpoch::UNKNOWN, |clean| clean.broker_epoch))
-}
-
-/// The partition that a directory is named after; `None` for the metadata log and for what was set aside.
-fn partition_of(name: &str) -> Option<TopicPartition> {
-    let (topic, partition) = name.rsplit_once('-')?;
-    let is_number = !partition.is_empty() && partition.bytes().all(|digit| digit.is_ascii_digit());
-    if topic.is_empty() || topic == "__cluster_metadata" || !is_number {
-        return None;
-    }
-    Some(TopicPartition::new(topic, partition.parse().ok()?))
+    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -4,7 +4,6 @@
 //! Must not know requests. Invariant: when [`Reconciled`] has reached a version, every partition of that image is hosted here
 //! or on the list of those that could not be opened, and its shard has been told its role.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use tokio::sync::{oneshot, watch};
 use super::checkpoints::Checkpoints;
 use super::clock;
 use super::dynamic_config::DynamicConfig;
-use super::log_dirs::{LogDirs, OpenError, Opened};
+use super::log_dirs::{LogDirs, OpenError, Opened, Retired};
 use super::mailbox::Message;
 use super::messages::{Host, RoleSpec};
 use super::partitions::{Partition, Partitions};
@@ -166,7 +165,7 @@ impl Reconciler {
         let threads = usize::try_from(per_directory).unwrap_or(1).max(1) * hosted.len().max(1);
         let dirs = self.dirs.clone();
         let opening = tokio::task::spawn_blocking(move || {
-            let results = dirs.open_all(&jobs, &hosted, threads, clock::wall());
+            let results = dirs.open_all(&jobs, hosted, threads, clock::wall());
             (jobs, results)
         });
         match opening.await {
@@ -263,39 +262,27 @@ fn retire(
     dirs: &LogDirs,
     checkpoints: &Checkpoints,
     released: Vec<(Option<Arc<Partition>>, Option<Log>)>,
-) -> Vec<PathBuf> {
+) -> Vec<Retired> {
     checkpoints.write_all();
     let mut retired = Vec::with_capacity(released.len());
     for (partition, log) in released {
         let (Some(partition), Some(log)) = (partition, log) else { continue };
         partition.directory.flush.forget(&partition.id);
-        match dirs.retire(log.dir()) {
-            Ok(dir) => retired.push(dir),
+        drop(log);
+        match dirs.retire(&partition.directory, &partition.name) {
+            Ok(files) => retired.push(files),
             Err(error) => partition.directory.fail(&format!("delete {}", partition.name), &error),
         }
     }
     retired
 }
 
-/// Removes directories that were set aside: at once when the delay is zero.
-fn remove_later(dirs: Arc<LogDirs>, retired: Vec<PathBuf>, delay_ms: i64) {
+/// Removes the files of deleted partitions after a delay.
+fn remove_later(dirs: Arc<LogDirs>, retired: Vec<Retired>, delay_ms: i64) {
     let delay = Duration::from_millis(u64::try_from(delay_ms).unwrap_or(0));
     tokio::spawn(async move {
         tokio::time::sleep(delay).await;
-        let removing = tokio::task::spawn_blocking(move || remove_all(&dirs, &retired));
+        let removing = tokio::task::spawn_blocking(move || dirs.remove(&retired));
         let _ = removing.await;
     });
-}
-
-/// Removes the directories that an earlier deletion left. Blocks on the disk.
-pub fn finish_interrupted_deletions(dirs: &LogDirs) {
-    remove_all(dirs, &dirs.interrupted_deletions());
-}
-
-fn remove_all(dirs: &LogDirs, retired: &[PathBuf]) {
-    for dir in retired {
-        if let Err(error) = dirs.remove(dir) {
-            tracing::warn!("Could not remove {}: {error}", dir.display());
-        }
-    }
 }

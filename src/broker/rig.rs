@@ -1,6 +1,6 @@
 //! One shard without threads, for tests: messages, flush rounds and time move when the test says so.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,8 +15,10 @@ use super::partitions::{Partition, Partitions};
 use super::reply::Gathered;
 use super::shard::Shard;
 use crate::replica::{Acks, BrokerStanding, Registration, ReplicaConfig};
+use crate::storage::checkpoint::MetaProperties;
 use crate::storage::disk::Disk;
 use crate::storage::log::{Log, LogConfig, OpenArgs, Origin, ReadPlan, TailBudget};
+use crate::storage::log_dir::{self, LogDir, Owner};
 use crate::types::{
     BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch, PartitionIndex, TimestampMs, TopicIdPartition,
     TopicPartition, Uuid,
@@ -24,6 +26,7 @@ use crate::types::{
 use crate::wire::batch_builder::BatchBuilder;
 
 pub(super) const ME: NodeId = NodeId(1);
+pub(super) const DIRECTORY_ID: Uuid = Uuid::from_u128(0x1234_5678_9abc_def0);
 
 pub(super) struct Rig {
     pub(super) shard: Shard,
@@ -59,6 +62,14 @@ pub(super) fn replica_config(config: &LogConfig) -> ReplicaConfig {
     ReplicaConfig { min_insync_replicas: 1, durable_acks: config.flush_before_ack, lag_time_max_ms: 30_000 }
 }
 
+/// A log directory, formatted when it is new.
+pub(super) fn open_dir(disk: &Arc<dyn Disk>, path: &Path) -> LogDir {
+    let (cluster_id, node_id) = ("test".to_owned(), ME);
+    let properties = MetaProperties { cluster_id, node_id, directory_id: Some(DIRECTORY_ID) };
+    log_dir::format(&**disk, path, &properties, "").expect("formatted");
+    LogDir::open(disk.clone(), path, &Owner { cluster_id: None, node_id }).expect("a log directory")
+}
+
 /// A new log and what goes with it.
 pub(super) fn new_host(
     disk: &Arc<dyn Disk>,
@@ -83,9 +94,9 @@ pub(super) fn new_host(
 }
 
 impl Rig {
-    pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf) -> Rig {
+    pub(super) fn new(disk: Arc<dyn Disk>, dir: &Path) -> Rig {
         let (sender, mailbox) = mailbox(100);
-        let directory = Directory::new(0, dir, Uuid::from_u128(9), vec![sender.clone()], 0);
+        let directory = Directory::new(0, open_dir(&disk, dir), vec![sender.clone()], 0);
         let now = Now { wall: TimestampMs(1_000_000), monotonic: super::clock::monotonic() };
         Rig {
             shard: Shard::new(0, ME),

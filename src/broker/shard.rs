@@ -25,7 +25,7 @@ pub struct Shard {
     desk: Desk,
     /// No partition has something to do earlier.
     next_deadline: Option<MonotonicMs>,
-    /// When to look for batches in memory that are old.
+    /// When to look for what can be forgotten: old batches in memory, expired producers.
     next_sweep: Option<MonotonicMs>,
     is_closed: bool,
 }
@@ -150,6 +150,7 @@ impl Shard {
             return self.take_offline(id);
         }
         let hosted = Hosted::new(host, &mut self.desk);
+        self.next_sweep.get_or_insert(self.desk.now.monotonic.plus(TAIL_KEPT_MS));
         assert!(self.hosted.insert(id, hosted).is_none(), "a partition is hosted once");
         self.with(id, |_, _| ());
     }
@@ -184,7 +185,7 @@ impl Shard {
         if self.next_sweep.is_some_and(|at| at <= now.monotonic) {
             let mut keeps = false;
             for hosted in self.hosted.values_mut() {
-                keeps |= hosted.expire_tail(now, TAIL_KEPT_MS);
+                keeps |= hosted.sweep(now, TAIL_KEPT_MS);
             }
             self.next_sweep = keeps.then(|| now.monotonic.plus(TAIL_KEPT_MS));
         }

@@ -19,7 +19,7 @@ type Answers = Option<Vec<Result<Produced, ProduceError>>>;
 
 fn rig() -> (tempfile::TempDir, Rig) {
     let dir = tempfile::tempdir().unwrap();
-    let rig = Rig::new(Arc::new(RealDisk), dir.path().to_owned());
+    let rig = Rig::new(Arc::new(RealDisk), dir.path());
     (dir, rig)
 }
 
@@ -261,17 +261,16 @@ fn threads_acknowledge_what_many_producers_send() {
     use super::flusher::DEFAULT_THREADS;
     use super::mailbox::{mailbox, spawn};
     use super::partitions::Partitions;
-    use super::rig::new_host;
+    use super::rig::{new_host, open_dir};
     use super::shard::Shard;
     use crate::storage::disk::Disk;
     use crate::storage::log::Origin;
-    use crate::types::Uuid;
 
     let dir = tempfile::tempdir().unwrap();
     let (senders, mailboxes): (Vec<_>, Vec<_>) = (0..2).map(|_| mailbox(8)).unzip();
-    let directory =
-        Directory::new(0, dir.path().to_owned(), Uuid::from_u128(9), senders.clone(), DEFAULT_THREADS);
-    let (disk, directory): (Arc<dyn Disk>, _) = (Arc::new(RealDisk), Arc::new(directory));
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let log_dir = open_dir(&disk, dir.path());
+    let directory = Arc::new(Directory::new(0, log_dir, senders.clone(), DEFAULT_THREADS));
     let partitions = Partitions::new(senders);
     for (index, mailbox) in mailboxes.into_iter().enumerate() {
         spawn(index, Shard::new(index, ME), mailbox).unwrap();

@@ -5,7 +5,6 @@
 
 use std::io;
 use std::num::NonZero;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -20,14 +19,15 @@ use super::log_dirs::LogDirs;
 use super::mailbox::{self, ShardSender, mailbox};
 use super::partitions::Partitions;
 use super::producer_ids::ProducerIds;
-use super::reconciler::{Reconciled, Reconciler, finish_interrupted_deletions};
+use super::reconciler::{Reconciled, Reconciler};
 use super::shard::Shard;
 use crate::config::BrokerConfig;
 use crate::controller::MetadataHandle;
 use crate::metadata::brokers::Endpoint;
 use crate::storage::disk::Disk;
 use crate::storage::log::TailBudget;
-use crate::types::{DirectoryId, NodeId};
+use crate::storage::log_dir::LogDir;
+use crate::types::NodeId;
 
 /// Requests that may wait for one shard; more wait at their connections.
 const MAILBOX_CAPACITY: usize = 1024;
@@ -41,8 +41,8 @@ pub struct BrokerOptions {
     pub id: NodeId,
     pub config: Arc<DynamicConfig>,
     pub disk: Arc<dyn Disk>,
-    /// Its log directories with their ids, locked and formatted.
-    pub log_dirs: Vec<(PathBuf, DirectoryId)>,
+    /// Its log directories, in the order of `log.dirs`. Each has an id.
+    pub log_dirs: Vec<LogDir>,
     /// Where it listens, as others are told.
     pub endpoints: Vec<Endpoint>,
     pub rack: Option<Arc<str>>,
@@ -91,8 +91,8 @@ pub async fn start(
     let directories: Vec<Arc<Directory>> = log_dirs
         .into_iter()
         .enumerate()
-        .map(|(index, (path, dir_id))| {
-            let directory = Directory::new(index, path, dir_id, shards.clone(), DEFAULT_THREADS);
+        .map(|(index, dir)| {
+            let directory = Directory::new(index, dir, shards.clone(), DEFAULT_THREADS);
             Arc::new(directory.with_failure_signal(failure.clone()))
         })
         .collect();
@@ -131,7 +131,7 @@ pub async fn start(
         tokio::spawn(reconciler.run(metadata.subscribe())),
         tokio::spawn(give_out),
         tokio::spawn(report_failures(failure, dirs.clone(), lifecycle.clone())),
-        tokio::task::spawn_blocking(move || finish_interrupted_deletions(&old_dirs)),
+        tokio::task::spawn_blocking(move || old_dirs.remove(&old_dirs.take_interrupted())),
     ];
     let handles = BrokerHandles { partitions, producer_ids, reconciled, lifecycle, log_dirs: dirs };
     Ok((handles.clone(), RunningBroker { handles, checkpoints, periodic, tasks }))
@@ -169,6 +169,7 @@ impl RunningBroker {
             checkpoints.write_clean_shutdown(epoch);
             for directory in dirs.directories() {
                 directory.flush.close();
+                directory.dir().release();
             }
         })
         .await;

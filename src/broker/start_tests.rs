@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::dynamic_config::DynamicConfig;
 use super::partitions::Role;
-use super::rig::{readable, records};
+use super::rig::{DIRECTORY_ID, ME, open_dir, readable, records};
 use super::start::{BrokerHandles, BrokerOptions, RunningBroker, start};
 use crate::config::{Layers, Sources, load};
 use crate::controller::{self, Controller, ControllerConfig, Member, MetadataHandle, Timing};
@@ -18,12 +18,9 @@ use crate::replica::Acks;
 use crate::storage::checkpoint::CLEAN_SHUTDOWN_FILE;
 use crate::storage::disk::{Disk, RealDisk};
 use crate::storage::log::Origin;
-use crate::types::{NodeId, Offset, PartitionIndex, TopicId, TopicIdPartition, Uuid};
+use crate::types::{Offset, PartitionIndex, TopicId, TopicIdPartition, Uuid};
 use crate::wire::messages::StrBytes;
 use crate::wire::messages::metadata::{ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord};
-
-const ME: NodeId = NodeId(1);
-const DIRECTORY_ID: Uuid = Uuid::from_u128(0x1234_5678_9abc_def0);
 
 struct Node {
     metadata: MetadataHandle,
@@ -52,11 +49,12 @@ impl Node {
             bootstrap_records: bootstrap_records(MetadataVersion::LATEST, &[], 1).unwrap(),
         };
         let (metadata, controller) = controller::start(config).await.unwrap();
+        let log_dir = open_dir(&disk, dir);
         let options = BrokerOptions {
             id: ME,
             config: Arc::new(DynamicConfig::new(ME, layers(overrides))),
             disk,
-            log_dirs: vec![(dir.to_owned(), DIRECTORY_ID)],
+            log_dirs: vec![log_dir],
             endpoints: Vec::new(),
             rack: None,
         };

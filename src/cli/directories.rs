@@ -2,7 +2,7 @@
 //!
 //! Invariant: what is returned belongs to one cluster and to this node, and nobody else uses it while the locks are held.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use crate::storage::checkpoint::{
     META_PROPERTIES_FILE, MetaProperties, read_meta_properties, write_meta_properties,
 };
 use crate::storage::disk::{Disk, DiskLock};
+use crate::storage::log_dir::{LogDir, LogDirError};
 use crate::types::{DirectoryId, NodeId, Uuid, kafka_uuid};
 
 /// The lock file of a directory, Kafka's.
@@ -32,6 +33,8 @@ pub enum DirectoryError {
     NotFormatted(PathBuf),
     #[error("CLUSTER_ID '{0}' is not an id: 22 letters as 'floodmark storage random-uuid' prints them")]
     ClusterId(String),
+    #[error(transparent)]
+    LogDir(#[from] LogDirError),
 }
 
 /// The directories of a node, its own until this is dropped.
@@ -39,7 +42,7 @@ pub enum DirectoryError {
 pub struct Directories {
     pub cluster_id: String,
     /// In the order of `log.dirs`.
-    pub log_dirs: Vec<(PathBuf, DirectoryId)>,
+    pub log_dirs: Vec<LogDir>,
     pub metadata_dir: (PathBuf, DirectoryId),
     _locks: Vec<Box<dyn DiskLock>>,
 }
@@ -57,40 +60,42 @@ pub struct Wanted<'a> {
 }
 
 /// Takes the directories: makes what is missing, locks all, and formats or checks each.
-pub fn take(disk: &Arc<dyn Disk>, wanted: &Wanted<'_>) -> Result<Directories, DirectoryError> {
-    let disk = disk.as_ref();
+pub fn take(shared_disk: &Arc<dyn Disk>, wanted: &Wanted<'_>) -> Result<Directories, DirectoryError> {
+    let disk = shared_disk.as_ref();
     let all: BTreeSet<&Path> =
         wanted.log_dirs.iter().map(PathBuf::as_path).chain([wanted.metadata_dir]).collect();
-    let mut locks = Vec::new();
+    let mut locks = BTreeMap::new();
     let mut found = Vec::new();
     for dir in all {
         let io = |doing| move |error| DirectoryError::Io { dir: dir.to_owned(), doing, error };
         disk.create_dir_all(dir).map_err(io("creating it"))?;
         let lock = disk.lock(&dir.join(LOCK_FILE)).map_err(io("locking it"))?;
-        locks.push(lock.ok_or_else(|| DirectoryError::InUse(dir.to_owned()))?);
+        locks.insert(dir, lock.ok_or_else(|| DirectoryError::InUse(dir.to_owned()))?);
         let properties = read_meta_properties(disk, dir).map_err(io("reading meta.properties"))?;
         found.push((dir, properties));
     }
     let cluster_id = cluster_id(wanted, &found)?;
-    let mut ids = Vec::new();
+    let mut ids = BTreeMap::new();
     for (dir, properties) in found {
         let id = match properties {
             Some(properties) => check(disk, dir, properties, wanted.node, &cluster_id)?,
             None if wanted.format => format(disk, dir, wanted.node, &cluster_id)?,
             None => return Err(DirectoryError::NotFormatted(dir.to_owned())),
         };
-        ids.push((dir, id));
+        ids.insert(dir, id);
     }
-    let id_of = |wanted: &Path| {
-        let (dir, id) = ids.iter().find(|(dir, _)| *dir == wanted).expect("every directory was taken");
-        (dir.to_path_buf(), *id)
-    };
-    Ok(Directories {
-        cluster_id,
-        log_dirs: wanted.log_dirs.iter().map(|dir| id_of(dir)).collect(),
-        metadata_dir: id_of(wanted.metadata_dir),
-        _locks: locks,
-    })
+    let mut log_dirs = Vec::new();
+    for dir in wanted.log_dirs {
+        // A directory that is named twice is one directory.
+        let Some(lock) = locks.remove(dir.as_path()) else { continue };
+        let (cluster_id, node_id) = (cluster_id.clone(), wanted.node);
+        let directory_id = ids.get(dir.as_path()).copied();
+        let properties = MetaProperties { cluster_id, node_id, directory_id };
+        log_dirs.push(LogDir::open_locked(Arc::clone(shared_disk), dir, properties, lock)?);
+    }
+    let metadata_id = ids[wanted.metadata_dir];
+    let metadata_dir = (wanted.metadata_dir.to_owned(), metadata_id);
+    Ok(Directories { cluster_id, log_dirs, metadata_dir, _locks: locks.into_values().collect() })
 }
 
 /// That of a directory that is formatted, else the one given, else a new one.

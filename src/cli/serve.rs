@@ -51,7 +51,7 @@ async fn serve(
     }
     let node = &config.node;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let directories = take_directories(&disk, node)?;
+    let mut directories = take_directories(&disk, node)?;
     info!(
         "Node {} of cluster {}, data in {}",
         node.node_id,
@@ -66,7 +66,7 @@ async fn serve(
         id: node.node_id,
         config: Arc::clone(&dynamic),
         disk: Arc::clone(&disk),
-        log_dirs: directories.log_dirs.clone(),
+        log_dirs: std::mem::take(&mut directories.log_dirs),
         endpoints: endpoints(node, &bound),
         rack: node.rack.as_deref().map(Arc::from),
     };

@@ -2,7 +2,7 @@
 //! partitions lie in it, and their opening, many at a time. Must not know which partitions belong here: that is for the
 //! metadata.
 //!
-//! Invariants: while a `LogDir` lives, no other process has the directory. The marker of an orderly stop is gone before the
+//! Invariants: until a `LogDir` is released or dropped, no other process has the directory. The marker of an orderly stop is gone before the
 //! first log is opened, so that it speaks only for the stop that wrote it.
 
 mod names;
@@ -62,7 +62,7 @@ pub struct LogDir {
     recovery_points: HashMap<TopicPartition, Offset>,
     high_watermarks: HashMap<TopicPartition, Offset>,
     log_starts: HashMap<TopicPartition, Offset>,
-    _lock: Box<dyn DiskLock>,
+    lock: Mutex<Option<Box<dyn DiskLock>>>,
 }
 
 /// A directory of a partition.
@@ -140,6 +140,17 @@ impl LogDir {
         let properties = read_meta_properties(&*disk, path).map_err(in_path)?;
         let properties = properties.ok_or_else(|| LogDirError::NotFormatted(path.to_owned()))?;
         check_owner(path, &properties, owner)?;
+        LogDir::open_locked(disk, path, properties, lock)
+    }
+
+    /// Reads how a directory was left that the caller has locked, and whose properties it has found right.
+    pub fn open_locked(
+        disk: Arc<dyn Disk>,
+        path: &Path,
+        properties: MetaProperties,
+        lock: Box<dyn DiskLock>,
+    ) -> Result<LogDir, LogDirError> {
+        let in_path = |error| LogDirError::Io { path: path.to_owned(), error };
         let clean = read_clean_shutdown(&*disk, path).map_err(in_path)?;
         if remove_if_exists(&*disk, &path.join(CLEAN_SHUTDOWN_FILE)).map_err(in_path)? {
             disk.sync_dir(path).map_err(in_path)?;
@@ -154,7 +165,7 @@ impl LogDir {
             path: path.to_owned(),
             properties,
             clean,
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
         })
     }
 
@@ -299,6 +310,11 @@ impl LogDir {
     /// written.
     pub fn mark_clean(&self, broker_epoch: BrokerEpoch) -> io::Result<()> {
         write_clean_shutdown(&*self.disk, &self.path, broker_epoch)
+    }
+
+    /// Lets another process have the directory, which this one must not touch any more.
+    pub fn release(&self) {
+        locked(&self.lock).take();
     }
 
     fn error(&self, error: io::Error) -> LogDirError {

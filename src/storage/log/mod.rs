@@ -57,6 +57,7 @@ pub use epoch_cache::{EpochCache, EpochEntry};
 use flush::Changes;
 pub use flush::{FlushWork, Flushed};
 pub use open::OpenArgs;
+pub use producer_state::ActiveProducer;
 pub use read::ColdRead;
 pub use recovery::Recovered;
 pub use search::Found;

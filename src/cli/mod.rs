@@ -4,6 +4,7 @@ mod args;
 mod bootstrap;
 mod directories;
 mod metadata;
+pub mod node;
 mod serve;
 mod storage;
 
@@ -20,7 +21,7 @@ use crate::broker::loggers::Loggers;
 use crate::config::{self, Config, Sources};
 
 /// What ends a command, in words for people.
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
@@ -53,7 +54,7 @@ fn load(settings: Settings) -> Result<Config, Failure> {
 fn serve(settings: Settings, since: Instant) -> Result<(), Failure> {
     let config = load(settings)?;
     let loggers = Loggers::install(LevelFilter::INFO)?;
-    serve::run(config, loggers, since)
+    serve::run(&config, loggers, since)
 }
 
 fn check(file: &Path, overrides: Vec<(String, String)>) -> Result<(), Failure> {

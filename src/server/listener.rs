@@ -113,7 +113,7 @@ fn socket(config: &ListenerConfig, address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// The accepting listeners; they stop when this is dropped or `stop` is called.
+/// The accepting listeners; they stop when `stop` is called. Every listener and connection holds a receiver.
 pub struct Listeners {
     stop: watch::Sender<bool>,
 }
@@ -128,9 +128,10 @@ impl Listeners {
         Listeners { stop }
     }
 
-    /// Closes the listening sockets and every connection.
-    pub fn stop(&self) {
+    /// Closes the listening sockets and every connection, and waits until they are gone.
+    pub async fn stop(&self) {
         self.stop.send_replace(true);
+        self.stop.closed().await;
     }
 }
 

@@ -31,11 +31,12 @@ pub fn write_meta_properties(
     if !written_at.is_empty() {
         text.push_str(&format!("#{written_at}\n"));
     }
-    text.push_str(&format!("cluster.id={}\n", escape(&properties.cluster_id)));
+    // In the order in which Java's hash table happens to have them.
+    text.push_str(&format!("node.id={}\n", properties.node_id));
     if let Some(id) = properties.directory_id {
         text.push_str(&format!("directory.id={}\n", kafka_uuid::format(id)));
     }
-    text.push_str(&format!("node.id={}\nversion=1\n", properties.node_id));
+    text.push_str(&format!("version=1\ncluster.id={}\n", escape(&properties.cluster_id)));
     write_file_atomically(disk, &dir.join(META_PROPERTIES_FILE), text.as_bytes())
 }
 

@@ -7,12 +7,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proptest::prelude::*;
 
+use super::producer_state::Coordinated;
 use super::*;
 use crate::storage::disk::Disk;
 use crate::storage::sim_disk::SimDisk;
+use crate::types::{ProducerEpoch, ProducerId};
 use crate::wire::batch::{Batches, PartialTail};
 use crate::wire::batch_builder::BatchBuilder;
 use crate::wire::compression::Compression;
+use crate::wire::control::{EndTxnMarker, TxnResult};
 
 pub(super) const DIR: &str = "/data/topic-0";
 
@@ -23,7 +26,16 @@ struct Kept {
     last: Offset,
     /// Of each record.
     timestamps: Vec<i64>,
+    producing: Producing,
     bytes: Bytes,
+}
+
+/// What a batch is to its producer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Producing {
+    Nobody,
+    Data { producer: i64, transactional: bool },
+    Marker { producer: i64, result: TxnResult },
 }
 
 #[derive(Clone, Debug)]
@@ -36,6 +48,18 @@ enum Op {
     Copy {
         batches: usize,
         gap: i64,
+    },
+    /// By an idempotent producer; ones with an odd id write transactions.
+    Produce {
+        producer: i64,
+        records: usize,
+    },
+    Retry {
+        producer: i64,
+    },
+    EndTxn {
+        producer: i64,
+        result: TxnResult,
     },
     Flush,
     /// Begins a flush that a later `Flush` or this op ends.
@@ -57,6 +81,10 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         12 => append,
         3 => (1..4usize, 0..3i64).prop_map(|(batches, gap)| Op::Copy { batches, gap }),
+        6 => (0..4i64, 1..4usize).prop_map(|(producer, records)| Op::Produce { producer, records }),
+        1 => (0..4i64).prop_map(|producer| Op::Retry { producer }),
+        2 => (0..2i64, prop_oneof![Just(TxnResult::Commit), Just(TxnResult::Abort)])
+            .prop_map(|(half, result)| Op::EndTxn { producer: half * 2 + 1, result }),
         3 => Just(Op::Flush),
         2 => Just(Op::FlushSlowly),
         2 => Just(Op::Checkpoint),
@@ -97,6 +125,8 @@ struct World {
     log_start: Offset,
     epoch: i32,
     now: i64,
+    /// Transactions may have begun before the log's start.
+    start_moved: bool,
 }
 
 impl World {
@@ -124,6 +154,7 @@ impl World {
             log_start: Offset::ZERO,
             epoch: 0,
             now: 0,
+            start_moved: false,
         }
     }
 
@@ -143,6 +174,9 @@ impl World {
                 assert_eq!(appended.first_offset, base);
                 self.keep(base, timestamps, placed(&batch, base, epoch));
             }
+            Op::Produce { producer, records } => self.produce(*producer, *records, now),
+            Op::Retry { producer } => self.retry(*producer, now),
+            Op::EndTxn { producer, result } => self.end_txn(*producer, *result, now),
             Op::Copy { batches, gap } => {
                 let mut all = Vec::new();
                 let mut base = self.log.log_end().plus(*gap);
@@ -173,6 +207,7 @@ impl World {
                 self.log.set_high_watermark(end);
                 self.log.advance_log_start(to).unwrap();
                 self.log_start = to;
+                self.start_moved |= to > start;
                 if let Some(doomed) = self.log.delete_before_start().unwrap() {
                     doomed.remove().unwrap();
                 }
@@ -196,7 +231,87 @@ impl World {
 
     fn keep(&mut self, base: Offset, timestamps: &[i64], bytes: Bytes) {
         let last = base.plus(timestamps.len() as i64 - 1);
-        self.batches.push(Kept { base, last, timestamps: timestamps.to_vec(), bytes });
+        let (timestamps, producing) = (timestamps.to_vec(), Producing::Nobody);
+        self.batches.push(Kept { base, last, timestamps, producing, bytes });
+    }
+
+    fn produce(&mut self, producer: i64, records: usize, now: TimestampMs) {
+        if self.start_moved {
+            // Of a producer whose batches were deleted, less may be known after a restart.
+            return;
+        }
+        let of_producer =
+            |kept: &&Kept| matches!(kept.producing, Producing::Data { producer: of, .. } if of == producer);
+        let written: usize = self.batches.iter().filter(of_producer).map(|kept| kept.timestamps.len()).sum();
+        let transactional = producer % 2 == 1;
+        let mut builder = BatchBuilder::new()
+            .producer(ProducerId(producer), ProducerEpoch(0), written as i32)
+            .transactional(transactional);
+        for _ in 0..records {
+            builder.push(TimestampMs(1000), None, Some(b"produced"), &[]);
+        }
+        let batch = builder.build().unwrap();
+        let (base, epoch) = (self.log.log_end(), LeaderEpoch(self.epoch));
+        let coordinated = Coordinated { verified: true, ..Coordinated::default() };
+        let appended = self.log.append_coordinated(&batch, epoch, Origin::Client, coordinated, now).unwrap();
+        assert_eq!((appended.first_offset, appended.duplicate), (base, false));
+        self.keep(base, &vec![1000; records], placed(&batch, base, epoch));
+        self.batches.last_mut().unwrap().producing = Producing::Data { producer, transactional };
+    }
+
+    /// Sends the producer's last batch again.
+    fn retry(&mut self, producer: i64, now: TimestampMs) {
+        let of_producer =
+            |kept: &&Kept| matches!(kept.producing, Producing::Data { producer: of, .. } if of == producer);
+        let Some(kept) = self.batches.iter().rfind(of_producer) else { return };
+        if kept.base < self.log.log_start() {
+            return;
+        }
+        let (end, epoch) = (self.log.log_end(), LeaderEpoch(self.epoch));
+        let again = placed(&kept.bytes, Offset::ZERO, LeaderEpoch::UNKNOWN);
+        let appended = self.log.append_as_leader(&again, epoch, Origin::Client, now).unwrap();
+        assert_eq!((appended.first_offset, appended.duplicate), (kept.base, true));
+        assert_eq!(self.log.log_end(), end);
+    }
+
+    fn end_txn(&mut self, producer: i64, result: TxnResult, now: TimestampMs) {
+        let (base, epoch) = (self.log.log_end(), LeaderEpoch(self.epoch));
+        let marker = EndTxnMarker { result, coordinator_epoch: 0, timestamp: TimestampMs(1000) };
+        let bytes = marker.batch(ProducerId(producer), ProducerEpoch(0), base, epoch);
+        self.log.append_as_leader(&bytes, epoch, Origin::Coordinator, now).unwrap();
+        self.keep(base, &[1000], bytes);
+        self.batches.last_mut().unwrap().producing = Producing::Marker { producer, result };
+    }
+
+    /// The last stable offset and the aborted transactions, from the batches alone.
+    fn transactions(&self) -> (Offset, Vec<AbortedTxn>) {
+        let (mut open, mut aborted) = (Vec::<(i64, Offset)>::new(), Vec::new());
+        for kept in &self.batches {
+            match kept.producing {
+                Producing::Data { producer, transactional: true } => {
+                    if open.iter().all(|(of, _)| *of != producer) {
+                        open.push((producer, kept.base));
+                    }
+                }
+                Producing::Marker { producer, result } => {
+                    let Some(at) = open.iter().position(|(of, _)| *of == producer) else { continue };
+                    let (_, first_offset) = open.remove(at);
+                    if result == TxnResult::Abort {
+                        let last_stable_offset = open.first().map_or(kept.last.plus(1), |(_, first)| *first);
+                        let producer_id = ProducerId(producer);
+                        let last_offset = kept.last;
+                        aborted.push(AbortedTxn {
+                            producer_id,
+                            first_offset,
+                            last_offset,
+                            last_stable_offset,
+                        });
+                    }
+                }
+                _ => {}
+            }
+        }
+        (open.first().map_or(self.log.log_end(), |(_, first)| *first), aborted)
     }
 
     fn finish_flush(&mut self) {
@@ -267,7 +382,14 @@ impl World {
     }
 
     /// Reads everything in several ways.
-    fn check(&self) {
+    fn check(&mut self) {
+        if !self.start_moved {
+            self.log.set_high_watermark(self.log.log_end());
+            let (last_stable, aborted) = self.transactions();
+            let view = self.log.view();
+            assert_eq!(view.last_stable, last_stable);
+            assert_eq!(view.collect_aborted(Offset::ZERO, view.log_end).unwrap(), aborted);
+        }
         let view = self.log.view();
         assert_eq!(view.log_end, self.log.log_end());
         let live: Vec<&Kept> = self.batches.iter().filter(|kept| kept.last >= view.log_start).collect();
@@ -342,7 +464,7 @@ impl TimestampMs {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn nothing_flushed_is_lost_and_nothing_torn_is_served(ops in prop::collection::vec(op(), 1..60)) {
         let mut world = World::new();

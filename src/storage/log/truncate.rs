@@ -64,6 +64,7 @@ impl Log {
         }
         let cut = self.cut_end(offset, now);
         self.or_poison("truncate", cut)?;
+        self.publish();
         Ok(true)
     }
 
@@ -112,6 +113,7 @@ impl Log {
             };
             self.snapshots.rebuild(&replay, offset, now)?
         };
+        self.producers.on_high_watermark(self.ruler.high_watermark);
         Ok(())
     }
 

@@ -46,8 +46,8 @@ fn a_directory_has_one_owner() {
     let text = String::from_utf8(read_file(&*disk, &path.join("meta.properties")).unwrap()).unwrap();
     assert_eq!(
         text,
-        "#\n#Thu Jan 01 00:00:00 UTC 1970\ncluster.id=4L6g3nShT-eMCtK--X86sw\n\
-         directory.id=8pdR4J8RSuqGkEh4nHuDtQ\nnode.id=1\nversion=1\n"
+        "#\n#Thu Jan 01 00:00:00 UTC 1970\nnode.id=1\ndirectory.id=8pdR4J8RSuqGkEh4nHuDtQ\n\
+         version=1\ncluster.id=4L6g3nShT-eMCtK--X86sw\n"
     );
     let dir = LogDir::open(disk.clone(), &path, &owner()).unwrap();
     assert_eq!(dir.properties(), &properties());

@@ -227,8 +227,10 @@ impl<'a> Recovery<'a> {
         let mut epoch = LeaderEpoch::UNKNOWN;
         for index in first..self.segments.len() {
             let segment = self.segments[index].clone();
-            if segment.base() > end.max(recovery_point) {
-                // The end of the segment before never reached the disk.
+            // The end of the segment before never reached the disk, or its end from before a truncation came back.
+            let misses = segment.base() > end.max(recovery_point);
+            let overlaps = segment.base() < end;
+            if misses || overlaps {
                 self.drop_from(index)?;
                 break;
             }

@@ -6,7 +6,7 @@
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::lazy_file::{LazyFile, Place};
 use super::names::Kind;
@@ -31,13 +31,19 @@ pub struct TxnIndex {
     file: LazyFile,
     /// Entries in the file. Written by the log's writer only.
     len: AtomicU32,
+    /// Changed since it was synced; at first nobody knows.
+    dirty: AtomicBool,
 }
 
 impl TxnIndex {
     /// The index in a file of `size` bytes; 0 when there is no file.
     pub fn new(place: Arc<Place>, base: Offset, size: u64) -> TxnIndex {
         let len = u32::try_from(size / ENTRY_LEN as u64).unwrap_or(u32::MAX);
-        TxnIndex { file: LazyFile::new(place, base, Kind::TxnIndex), len: AtomicU32::new(len) }
+        TxnIndex {
+            file: LazyFile::new(place, base, Kind::TxnIndex),
+            len: AtomicU32::new(len),
+            dirty: AtomicBool::new(len > 0),
+        }
     }
 
     pub fn file(&self) -> &LazyFile {
@@ -53,17 +59,20 @@ impl TxnIndex {
         let len = self.len.load(Ordering::Acquire);
         self.file.get()?.write_all_at(&[IoSlice::new(&encode(&txn))], u64::from(len) * ENTRY_LEN as u64)?;
         self.len.store(len + 1, Ordering::Release);
+        self.dirty.store(true, Ordering::Release);
         Ok(len == 0)
     }
 
     /// All transactions, oldest first.
     pub fn read_all(&self) -> io::Result<Vec<AbortedTxn>> {
-        let len = self.len.load(Ordering::Acquire) as usize;
-        if len == 0 {
-            return Ok(Vec::new());
+        self.read_bytes()?.as_chunks::<ENTRY_LEN>().0.iter().map(decode).collect()
+    }
+
+    fn read_bytes(&self) -> io::Result<Vec<u8>> {
+        match self.len.load(Ordering::Acquire) as usize {
+            0 => Ok(Vec::new()),
+            len => self.file.get()?.read_vec(len * ENTRY_LEN, 0),
         }
-        let bytes = self.file.get()?.read_vec(len * ENTRY_LEN, 0)?;
-        bytes.as_chunks::<ENTRY_LEN>().0.iter().map(decode).collect()
     }
 
     /// The marker's offset of the last transaction.
@@ -85,18 +94,34 @@ impl TxnIndex {
         Ok(false)
     }
 
-    /// Drops the transactions whose marker is at or above `offset`.
+    /// Drops the transactions whose marker is at or above `offset`, and all from the first that cannot be one.
     pub fn truncate_to(&self, offset: Offset) -> io::Result<()> {
-        let keep = self.read_all()?.iter().take_while(|txn| txn.last_offset < offset).count() as u32;
-        if keep < self.len.load(Ordering::Acquire) {
+        let mut keep = 0;
+        let mut last = Offset::UNKNOWN;
+        for txn in self.read_bytes()?.as_chunks::<ENTRY_LEN>().0.iter().map(decode) {
+            match txn {
+                Ok(txn)
+                    if last < txn.last_offset
+                        && txn.first_offset < txn.last_offset
+                        && txn.last_offset < offset =>
+                {
+                    last = txn.last_offset;
+                    keep += 1;
+                }
+                _ => break,
+            }
+        }
+        // A torn write may have left less than an entry at the end.
+        if self.file.size()?.is_some_and(|size| size != u64::from(keep) * ENTRY_LEN as u64) {
             self.file.get()?.set_len(u64::from(keep) * ENTRY_LEN as u64)?;
             self.len.store(keep, Ordering::Release);
+            self.dirty.store(true, Ordering::Release);
         }
         Ok(())
     }
 
     pub fn sync(&self) -> io::Result<()> {
-        if self.is_empty() { Ok(()) } else { self.file.get()?.sync_data() }
+        if self.dirty.swap(false, Ordering::AcqRel) { self.file.get()?.sync_data() } else { Ok(()) }
     }
 }
 

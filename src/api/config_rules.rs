@@ -2,13 +2,13 @@
 //! node.
 
 use crate::broker::dynamic_config::{overrides, texts};
-use crate::config::{ConfigType, DefaultValue, Layers, Scope, table, validate_client_metrics};
+use crate::config::{AlterError, ConfigType, DefaultValue, Layers, Scope, table, validate_client_metrics};
 use crate::metadata::Image;
 use crate::metadata::configs::{ConfigResource, ConfigRules, ConfigValues, ResourceType};
 
 type IsList<'a> = Box<dyn Fn(ResourceType, &str) -> bool + 'a>;
 type Default<'a> = Box<dyn Fn(ResourceType, &str) -> Option<String> + 'a>;
-type Validate<'a> = Box<dyn Fn(&ConfigResource, &ConfigValues) -> Result<(), String> + 'a>;
+type Validate<'a> = Box<dyn Fn(&ConfigResource, &ConfigValues) -> Result<(), AlterError> + 'a>;
 
 /// The rules with the closures that they borrow.
 pub struct Rules<'a> {
@@ -53,14 +53,13 @@ fn validate(
     image: &Image,
     resource: &ConfigResource,
     values: &ConfigValues,
-) -> Result<(), String> {
+) -> Result<(), AlterError> {
     let new = texts(values);
-    let judged = match resource.kind {
+    match resource.kind {
         ResourceType::Topic => layers.validate_topic(&overrides(image, resource), &new),
         ResourceType::Broker if resource.name.is_empty() => layers.validate_cluster_default(&new),
         ResourceType::Broker => layers.validate_broker(&new),
         ResourceType::ClientMetrics => validate_client_metrics(&new),
         ResourceType::Group => layers.validate_group(&new),
-    };
-    judged.map_err(|error| error.to_string())
+    }
 }

@@ -1,5 +1,6 @@
 //! The error codes of decisions on metadata, and of decisions that could not be made at all.
 
+use crate::config::AlterErrorKind;
 use crate::controller::ProposeError;
 use crate::metadata::configs::AlterConfigError;
 use crate::metadata::topics::{AssignmentError, CreatePartitionsError, CreateTopicError, DeleteTopicError};
@@ -95,8 +96,11 @@ impl From<AlterConfigError> for Refusal {
             | AlterConfigError::TooLong(_)
             | AlterConfigError::BrokerMinIsr
             | AlterConfigError::ClusterMinIsr
-            | AlterConfigError::CordonedLogDirs
-            | AlterConfigError::Invalid(_) => ErrorCode::InvalidConfig,
+            | AlterConfigError::CordonedLogDirs => ErrorCode::InvalidConfig,
+            AlterConfigError::Invalid(error) => match error.kind {
+                AlterErrorKind::InvalidConfig => ErrorCode::InvalidConfig,
+                AlterErrorKind::InvalidRequest => ErrorCode::InvalidRequest,
+            },
         };
         Refusal::new(code, error.to_string())
     }

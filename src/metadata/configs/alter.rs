@@ -2,6 +2,7 @@
 //! which replaces all values of a resource. One wrong key refuses its whole resource, and only that.
 
 use super::{ConfigResource, ConfigValues, ResourceType, config_record};
+use crate::config::AlterError;
 use crate::metadata::election::MIN_INSYNC_REPLICAS;
 use crate::metadata::record::Record;
 use crate::metadata::{Decision, Image};
@@ -22,8 +23,8 @@ pub struct ConfigRules<'a> {
     pub is_list: &'a dyn Fn(ResourceType, &str) -> bool,
     /// What a key holds where nothing is set: what APPEND and SUBTRACT start from.
     pub default: &'a dyn Fn(ResourceType, &str) -> Option<String>,
-    /// Judges all values that a resource would have; the error is for people.
-    pub validate: &'a dyn Fn(&ConfigResource, &ConfigValues) -> Result<(), String>,
+    /// Judges all values that a resource would have.
+    pub validate: &'a dyn Fn(&ConfigResource, &ConfigValues) -> Result<(), AlterError>,
 }
 
 /// What to do with a key.
@@ -66,8 +67,8 @@ pub enum AlterConfigError {
     ClusterMinIsr,
     #[error("cordoned.log.dirs needs metadata.version 4.3-IV0")]
     CordonedLogDirs,
-    #[error("{0}")]
-    Invalid(String),
+    #[error(transparent)]
+    Invalid(AlterError),
 }
 
 /// The outcome for each resource, in the order of the request; one that comes twice has one outcome.

@@ -4,6 +4,7 @@
 //! A command is a word, then names and `key=value` arguments; see [`Script::run`] for the words.
 
 use super::Cluster;
+use crate::config::{AlterError, AlterErrorKind};
 use crate::metadata::brokers::{self, Endpoint, Heartbeat, Registration};
 use crate::metadata::configs::{self, ConfigOp, ConfigResource, ConfigRules, ConfigValues, ResourceType};
 use crate::metadata::election::ElectionDefaults;
@@ -61,9 +62,13 @@ fn nodes(list: &str) -> Vec<NodeId> {
 }
 
 fn rules() -> ConfigRules<'static> {
-    fn validate(_: &ConfigResource, values: &ConfigValues) -> Result<(), String> {
+    fn validate(_: &ConfigResource, values: &ConfigValues) -> Result<(), AlterError> {
         match values.iter().find(|(_, value)| &***value == "bad") {
-            Some((key, _)) => Err(format!("bad value for {key}")),
+            Some((key, value)) => Err(AlterError {
+                kind: AlterErrorKind::InvalidConfig,
+                key: key.to_string(),
+                reason: format!("{value} is refused"),
+            }),
             None => Ok(()),
         }
     }

@@ -4,6 +4,7 @@ use super::assignment::{AssignmentError, MAX_PARTITIONS_PER_OPERATION, Replicati
 use super::name::{self, CLUSTER_METADATA, InvalidName};
 use super::partition::PartitionRegistration;
 use super::topic_record;
+use crate::config::AlterError;
 use crate::metadata::configs::{ConfigResource, ConfigRules, ConfigValues, config_record};
 use crate::metadata::record::Record;
 use crate::metadata::{Decision, Image};
@@ -59,8 +60,8 @@ pub enum CreateTopicError {
     Exists(Arc<str>),
     #[error("topic configs without a value: {0}")]
     NullConfigs(String),
-    #[error("{0}")]
-    InvalidConfig(String),
+    #[error(transparent)]
+    InvalidConfig(AlterError),
     #[error("partitions are assigned, so the replication factor must be left open")]
     AssignmentsAndReplicationFactor,
     #[error("partitions are assigned, so the number of partitions must be left open")]

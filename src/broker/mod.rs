@@ -35,3 +35,5 @@ mod rig;
 mod shard_tests;
 #[cfg(test)]
 mod start_tests;
+#[cfg(test)]
+mod crash_tests;

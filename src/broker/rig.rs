@@ -108,6 +108,28 @@ impl Rig {
         }
     }
 
+    /// Opens a log that is there already, as after a restart, and hands it to the shard.
+    pub(super) fn host_again(
+        &mut self,
+        id: TopicIdPartition,
+        config: LogConfig,
+        role: RoleSpec,
+    ) -> Arc<Partition> {
+        let listing = self.directory.dir().list().expect("a listing");
+        let name = TopicPartition::new(format!("topic{}", id.topic_id.as_u128()), id.partition.0);
+        let found = listing.partitions.iter().find(|found| found.partition == name).expect("its directory");
+        let (replica, config) = (replica_config(&config), Arc::new(config));
+        let budget = TailBudget::new(1 << 20, 1 << 20);
+        let log = self.directory.dir().open_log(found, config, self.now.wall, budget).expect("a log");
+        let partition = Arc::new(Partition::new(id, name, self.directory.clone(), log.views()));
+        self.partitions.update(|table| {
+            table.insert(id, partition.clone());
+        });
+        let host = Host { partition: partition.clone(), log, config: replica, role };
+        self.tell(Message::Host(Box::new(host)));
+        partition
+    }
+
     /// Creates a log and hands it to the shard.
     pub(super) fn host(&mut self, id: TopicIdPartition, config: LogConfig, role: RoleSpec) -> Arc<Partition> {
         let host = new_host(&self.disk, &self.directory, id, config, role);

@@ -324,3 +324,5 @@ impl LogDir {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod kafka_tests;

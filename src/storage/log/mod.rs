@@ -43,6 +43,8 @@ mod time_index;
 mod truncate;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod failure_tests;
 
 use std::io;
 use std::path::Path;

@@ -288,10 +288,10 @@ impl World {
         let (mut open, mut aborted) = (Vec::<(i64, Offset)>::new(), Vec::new());
         for kept in &self.batches {
             match kept.producing {
-                Producing::Data { producer, transactional: true } => {
-                    if open.iter().all(|(of, _)| *of != producer) {
-                        open.push((producer, kept.base));
-                    }
+                Producing::Data { producer, transactional: true }
+                    if open.iter().all(|(of, _)| *of != producer) =>
+                {
+                    open.push((producer, kept.base));
                 }
                 Producing::Marker { producer, result } => {
                     let Some(at) = open.iter().position(|(of, _)| *of == producer) else { continue };

@@ -92,7 +92,6 @@ impl LogView {
         self.segments.iter().map(|segment| segment.size()).sum()
     }
 
-    /// The bytes of the batches from `offset` on, by whole segments: how far behind a reader at `offset` is.
     pub fn segment_count(&self) -> usize {
         self.segments.len()
     }

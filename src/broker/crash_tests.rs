@@ -90,8 +90,8 @@ impl Broker {
         Broker { disk, rig, epoch: 1, partitions, waiting: Vec::new(), promised }
     }
 
-    fn step(&mut self, step: Step) {
-        match step {
+    fn step(&mut self, step: &Step) {
+        match *step {
             Step::Produce { partition, all, records: count } => {
                 let values: Vec<String> =
                     (0..count).map(|nth| format!("{nth}-{}", "v".repeat(nth * 20))).collect();
@@ -162,9 +162,9 @@ proptest! {
     fn what_was_promised_outlives_a_loss_of_power(steps in steps(), seed in any::<u64>()) {
         let mut broker = Broker::new();
         for step in steps {
-            broker.step(step);
+            broker.step(&step);
         }
-        broker.step(Step::Crash(seed));
+        broker.step(&Step::Crash(seed));
     }
 }
 

@@ -172,10 +172,10 @@ impl FlushQueue {
         }
     }
 
-    /// Waits until nothing runs and nothing waits.
-    pub fn wait_idle(&self) {
+    /// Waits until nothing runs and nothing waits, but not for ever.
+    pub fn wait_idle(&self, limit: Duration) {
         let state = self.lock();
-        drop(self.round_ended.wait_while(state, |state| !state.jobs.is_empty()));
+        drop(self.round_ended.wait_timeout_while(state, limit, |state| !state.jobs.is_empty()));
     }
 
     /// No more work will come: the threads end once the queue is empty.

@@ -306,19 +306,21 @@ impl Hosted {
             || segments > self.segments_flushed
     }
 
-    /// Closes the log in an orderly way; what was appended is durable and acknowledged before the answers that cannot be
-    /// given leave.
-    pub(super) fn close(mut self, desk: &mut Desk) {
-        match self.log.close() {
-            Ok(()) => {
-                if let HostedRole::Leading(leader) = &mut self.role {
-                    leader.flushed(self.log.flushed(), desk.now.monotonic, &mut desk.effects);
-                    self.carry_out(desk);
+    /// Lets go of the partition because the broker stops. What was appended becomes durable and is acknowledged before the
+    /// answers that cannot be given leave.
+    pub(super) fn close(mut self, desk: &mut Desk) -> Log {
+        if self.log.flushed() < self.log.log_end() {
+            match self.log.flush() {
+                Ok(()) => {
+                    if let HostedRole::Leading(leader) = &mut self.role {
+                        leader.flushed(self.log.flushed(), desk.now.monotonic, &mut desk.effects);
+                        self.carry_out(desk);
+                    }
                 }
+                Err(error) => self.note_failure(&error),
             }
-            Err(error) => self.note_failure(&error),
         }
-        self.release(desk);
+        self.release(desk)
     }
 
     /// Lets go of the partition: nobody writes to it from here on.

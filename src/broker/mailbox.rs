@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::clock::{self, Now};
 use super::flusher::FlushReport;
 use super::messages::{DeleteRecords, FollowerFetched, Host, Produce, RoleSpec};
+use super::partitions::Partition;
 use super::shard::Shard;
 use crate::replica::ReplicaConfig;
 use crate::storage::log::producer_state::ActiveProducer;
@@ -46,8 +47,8 @@ pub enum Message {
     DirectoryFailed(usize),
     /// Time has passed.
     Tick,
-    /// Close every log and end.
-    Close(oneshot::Sender<()>),
+    /// Make everything durable, give all logs back, and end.
+    Close(oneshot::Sender<Vec<(Arc<Partition>, Log)>>),
 }
 
 /// The sending side of a shard's mailbox.

@@ -20,7 +20,7 @@ use super::reply::{Gathered, gather};
 use super::waiters::Waiters;
 use crate::replica::{Acks, FollowerFetch};
 use crate::storage::log::producer_state::ActiveProducer;
-use crate::storage::log::{LogView, LogViews, Origin};
+use crate::storage::log::{Log, LogView, LogViews, Origin};
 use crate::types::{LeaderEpoch, NodeId, Offset, TopicIdPartition, TopicPartition};
 
 /// What this broker is for a partition.
@@ -171,14 +171,14 @@ impl Partitions {
         &self.inner.shards[self.shard_index(partition)]
     }
 
-    /// Has every shard flush and close its logs; nothing is appended afterwards. Requests that still wait are answered.
-    pub async fn close(&self) {
+    /// Has every shard flush its logs and give them back; nothing is appended afterwards. Requests that still wait are answered.
+    pub async fn close(&self) -> Vec<(Arc<Partition>, Log)> {
         let closing = self.inner.shards.iter().map(|shard| async {
             let (done, closed) = oneshot::channel();
             shard.send(Message::Close(done)).await;
-            let _ = closed.await;
+            closed.await.unwrap_or_default()
         });
-        futures_util::future::join_all(closing).await;
+        futures_util::future::join_all(closing).await.into_iter().flatten().collect()
     }
 
     /// Replaces the table by what `change` makes of it. Only the reconciler calls this, so changes do not race.

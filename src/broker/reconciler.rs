@@ -12,6 +12,7 @@ use tokio::sync::{oneshot, watch};
 use super::checkpoints::Checkpoints;
 use super::clock;
 use super::dynamic_config::DynamicConfig;
+use super::flusher::DEFAULT_THREADS;
 use super::log_dirs::{LogDirs, OpenError, Opened, Retired};
 use super::mailbox::Message;
 use super::messages::{Host, RoleSpec};
@@ -161,8 +162,11 @@ impl Reconciler {
         for partition in self.partitions.all().values() {
             hosted[partition.directory.index()] += 1;
         }
+        let is_start = self.seen.version == ImageVersion::default();
         let per_directory = self.settings.broker().num_recovery_threads_per_data_dir;
-        let threads = usize::try_from(per_directory).unwrap_or(1).max(1) * hosted.len().max(1);
+        let recovering = usize::try_from(per_directory).unwrap_or(1).max(1) * hosted.len().max(1);
+        // Later it is new logs that are made, which is waiting for the disk more than work.
+        let threads = if is_start { recovering } else { DEFAULT_THREADS };
         let dirs = self.dirs.clone();
         let opening = tokio::task::spawn_blocking(move || {
             let results = dirs.open_all(&jobs, hosted, threads, clock::wall());

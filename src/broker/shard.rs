@@ -105,11 +105,11 @@ impl Shard {
             Message::DirectoryFailed(index) => self.directory_failed(index),
             Message::Tick => self.tick(),
             Message::Close(reply) => {
-                for (_, hosted) in self.hosted.drain() {
-                    hosted.close(&mut self.desk);
-                }
+                let close =
+                    |(_, hosted): (_, Hosted)| (hosted.partition.clone(), hosted.close(&mut self.desk));
+                let logs = self.hosted.drain().map(close).collect();
                 self.is_closed = true;
-                let _ = reply.send(());
+                let _ = reply.send(logs);
             }
         }
     }

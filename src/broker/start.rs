@@ -5,7 +5,8 @@
 
 use std::io;
 use std::num::NonZero;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -17,7 +18,7 @@ use super::flusher::DEFAULT_THREADS;
 use super::lifecycle::{BrokerIdentity, Lifecycle, LifecycleError};
 use super::log_dirs::LogDirs;
 use super::mailbox::{self, ShardSender, mailbox};
-use super::partitions::Partitions;
+use super::partitions::{Partition, Partitions};
 use super::producer_ids::ProducerIds;
 use super::reconciler::{Reconciled, Reconciler};
 use super::shard::Shard;
@@ -25,12 +26,14 @@ use crate::config::BrokerConfig;
 use crate::controller::MetadataHandle;
 use crate::metadata::brokers::Endpoint;
 use crate::storage::disk::Disk;
-use crate::storage::log::TailBudget;
+use crate::storage::log::{Log, TailBudget};
 use crate::storage::log_dir::LogDir;
 use crate::types::NodeId;
 
 /// Requests that may wait for one shard; more wait at their connections.
 const MAILBOX_CAPACITY: usize = 1024;
+/// How long a stop waits for syncs that are under way.
+const FLUSH_WAIT: Duration = Duration::from_secs(5);
 /// Newest batches in memory, of all logs and of one.
 const TAIL_BYTES: usize = 64 << 20;
 const TAIL_BYTES_PER_LOG: usize = 8 << 20;
@@ -149,22 +152,19 @@ impl RunningBroker {
     /// before.
     pub async fn stop(self) {
         let RunningBroker { handles, checkpoints, periodic, tasks } = self;
+        // What is about to be acknowledged should be, before leadership goes.
+        wait_flushed(&handles.log_dirs).await;
         handles.lifecycle.leave().await;
         for task in tasks {
             task.abort();
         }
         drop(periodic);
         // Closing a log must not overtake a sync that is under way.
-        let dirs = handles.log_dirs.clone();
-        blocking(move || {
-            for directory in dirs.directories().iter().filter(|directory| directory.is_online()) {
-                directory.flush.wait_idle();
-            }
-        })
-        .await;
-        handles.partitions.close().await;
+        wait_flushed(&handles.log_dirs).await;
+        let logs = handles.partitions.close().await;
         let (dirs, epoch) = (handles.log_dirs, handles.lifecycle.epoch());
         blocking(move || {
+            close_logs(logs);
             checkpoints.write_all();
             checkpoints.write_clean_shutdown(epoch);
             for directory in dirs.directories() {
@@ -174,6 +174,40 @@ impl RunningBroker {
         })
         .await;
     }
+}
+
+/// Closes logs side by side: what it takes is mostly waiting for the disk.
+fn close_logs(logs: Vec<(Arc<Partition>, Log)>) {
+    let threads = DEFAULT_THREADS.min(logs.len());
+    let logs = Mutex::new(logs.into_iter());
+    let next = || logs.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        while let Some((partition, mut log)) = next() {
+            // A log whose directory has failed is closed as it is.
+            if let Err(error) = log.close()
+                && partition.directory.is_online()
+            {
+                partition.directory.fail(&format!("close {}", partition.name), &error);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+}
+
+/// Waits for the syncs that are under way; a disk that hangs holds nobody up for long.
+async fn wait_flushed(dirs: &Arc<LogDirs>) {
+    let dirs = dirs.clone();
+    blocking(move || {
+        for directory in dirs.directories().iter().filter(|directory| directory.is_online()) {
+            directory.flush.wait_idle(FLUSH_WAIT);
+        }
+    })
+    .await;
 }
 
 fn start_shards(me: NodeId, config: &BrokerConfig) -> io::Result<Vec<ShardSender>> {

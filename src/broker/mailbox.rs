@@ -42,6 +42,8 @@ pub enum Message {
     Configure(TopicIdPartition, Arc<LogConfig>, ReplicaConfig),
     /// Let go of a partition; its log comes back, unless it was lost with its directory.
     Release(TopicIdPartition, oneshot::Sender<Option<Log>>),
+    /// Answers when the requests before it have been dealt with.
+    Fence(oneshot::Sender<()>),
     Flushed(Vec<FlushReport>),
     /// The log directory with this index is out of service.
     DirectoryFailed(usize),

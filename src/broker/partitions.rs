@@ -166,6 +166,17 @@ impl Partitions {
         }
     }
 
+    /// Waits until every shard has dealt with what it was sent before.
+    pub(super) async fn fence(&self) {
+        let fences = self.inner.shards.iter().map(|shard| async {
+            let (reply, reached) = oneshot::channel();
+            shard.send(Message::Fence(reply)).await;
+            // A shard that has ended has dealt with all that it ever will.
+            let _ = reached.await;
+        });
+        futures_util::future::join_all(fences).await;
+    }
+
     /// The shard that writes a partition: always the same one.
     pub(super) fn shard_of(&self, partition: &TopicIdPartition) -> &ShardSender {
         &self.inner.shards[self.shard_index(partition)]

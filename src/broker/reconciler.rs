@@ -2,7 +2,7 @@
 //! the settings that it says.
 //!
 //! Must not know requests. Invariant: when [`Reconciled`] has reached a version, every partition of that image is hosted here
-//! or on the list of those that could not be opened, and its shard has been told its role.
+//! or on the list of those that could not be opened, and its shard has taken its role: readers see who leads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,6 +116,7 @@ impl Reconciler {
             }
         }
         self.configure(&configure, &image).await;
+        self.partitions.fence().await;
         self.reached.send_replace(image.version);
         self.seen = image;
     }

@@ -102,6 +102,9 @@ impl Shard {
                 let log = self.hosted.remove(&id).map(|hosted| hosted.release(&mut self.desk));
                 let _ = reply.send(log);
             }
+            Message::Fence(reply) => {
+                let _ = reply.send(());
+            }
             Message::DirectoryFailed(index) => self.directory_failed(index),
             Message::Tick => self.tick(),
             Message::Close(reply) => {

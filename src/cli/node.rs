@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use super::directories::{self, Directories, Wanted};
@@ -26,6 +27,8 @@ use crate::storage::disk::{Disk, RealDisk};
 pub struct RunningNode {
     addresses: Vec<(Arc<str>, SocketAddr)>,
     listeners: Listeners,
+    /// Ends only when it is told to.
+    limits_task: JoinHandle<()>,
     broker: RunningBroker,
     controller: Controller,
     directories: Directories,
@@ -61,16 +64,18 @@ impl RunningNode {
         };
         let (handles, mut broker) = crate::broker::start::start(options, metadata.clone()).await?;
         let me = Node { id: node.node_id, cluster_id: Arc::from(directories.cluster_id.as_str()) };
-        let api = Arc::new(Api::new(me, dynamic, metadata, handles, loggers));
+        let api = Arc::new(Api::new(me, Arc::clone(&dynamic), metadata.clone(), handles, loggers));
         broker.unfence().await?;
         let addresses: Vec<_> = bound
             .iter()
             .map(|listener| (Arc::clone(&listener.info().name), listener.address()))
             .inspect(|(name, address)| info!("Listener {name} on {address}"))
             .collect();
-        let limits = ConnectionLimits::new(limits(&broker_config));
+        let max_requests = count(broker_config.queued_max_requests);
+        let limits = ConnectionLimits::new(limits_of(&dynamic.at(&metadata.image()).broker), max_requests);
         let listeners = Listeners::serve(bound, &api, &limits);
-        Ok(RunningNode { addresses, listeners, broker, controller, directories })
+        let limits_task = tokio::spawn(follow_limits(limits, dynamic, metadata));
+        Ok(RunningNode { addresses, listeners, limits_task, broker, controller, directories })
     }
 
     /// The listeners by name, with the addresses that they really have.
@@ -85,7 +90,8 @@ impl RunningNode {
 
     /// Ends the node in an orderly way: connections first, then the logs, then the metadata log.
     pub async fn stop(self) {
-        let RunningNode { listeners, broker, controller, directories, .. } = self;
+        let RunningNode { listeners, limits_task, broker, controller, directories, .. } = self;
+        limits_task.abort();
         listeners.stop().await;
         broker.stop().await;
         controller.shutdown().await;
@@ -182,8 +188,21 @@ fn endpoints(node: &NodeConfig, bound: &[BoundListener]) -> Vec<Endpoint> {
         .collect()
 }
 
-fn limits(config: &BrokerConfig) -> LimitsConfig {
-    let count = |limit: i32| usize::try_from(limit).unwrap_or(0);
+/// Follows the limits on connections, which can be changed while the node runs.
+async fn follow_limits(limits: Arc<ConnectionLimits>, config: Arc<DynamicConfig>, metadata: MetadataHandle) {
+    let mut images = metadata.subscribe();
+    let mut seen = config.latest();
+    limits.configure(limits_of(&seen.broker));
+    while images.changed().await.is_ok() {
+        let now = config.at(&metadata.image());
+        if !Arc::ptr_eq(&now, &seen) {
+            limits.configure(limits_of(&now.broker));
+            seen = now;
+        }
+    }
+}
+
+fn limits_of(config: &BrokerConfig) -> LimitsConfig {
     let mut overrides = HashMap::new();
     for (host, limit) in config.connections_per_ip_overrides() {
         for address in addresses(&host) {
@@ -194,8 +213,11 @@ fn limits(config: &BrokerConfig) -> LimitsConfig {
         max_connections: count(config.max_connections),
         max_connections_per_ip: count(config.max_connections_per_ip),
         max_connections_per_ip_overrides: overrides,
-        queued_max_requests: count(config.queued_max_requests),
     }
+}
+
+fn count(limit: i32) -> usize {
+    usize::try_from(limit).unwrap_or(0)
 }
 
 fn addresses(host: &str) -> Vec<IpAddr> {

@@ -2,8 +2,13 @@
 //!
 //! Handling has two phases. In the first the request takes its effect in the order of the connection; a handler that then
 //! has to wait for others (a produce for its replicas) gives back a future, and the next request begins. So requests are
-//! pipelined, their effects are in order, and their answers are too. When the peer closes, what it had sent whole still
-//! takes effect, save a call that does nothing more than wait (`Call::may_be_dropped`).
+//! pipelined, their effects are in order, and their answers are too.
+//!
+//! How it ends: when the peer has closed its side, what it had sent whole still takes effect and is answered, save a call
+//! that does nothing more than wait (`Call::may_be_dropped`). A frame that is none, or an answer that closes the connection,
+//! ends it after the answers to what came before. A connection on which nothing moves for `connections.max.idle.ms` is
+//! closed, unless a request is in work; one that only waits for something to read, and a peer that does not read its
+//! answers, are no work.
 
 use std::collections::VecDeque;
 use std::future::{Future, pending, poll_fn};
@@ -50,13 +55,19 @@ enum Outstanding {
     Waiting(ReplyFuture),
 }
 
+/// What was read and has not begun.
+enum Next {
+    Frame(Bytes),
+    /// No frame: the connection is to be closed in its turn.
+    Refused(String),
+}
+
 /// Why the task ends.
 enum End {
     PeerClosed,
     Idle,
     Refused(String),
-    Read(ReadError),
-    Write(io::Error),
+    Lost(io::Error),
 }
 
 enum Event {
@@ -83,33 +94,35 @@ pub async fn serve(
     let mut idle = pin!(sleep_until(last_active + settings.max_idle));
     let end = loop {
         work.begin_next();
-        if work.is_over() {
-            break End::PeerClosed;
+        if let Some(end) = work.end() {
+            break end;
         }
         let event = tokio::select! {
             biased;
             written = work.output.write(&mut writer), if !work.output.is_empty() => Event::Written(written),
-            reply = first(&mut work.outstanding), if work.output.len < MAX_UNWRITTEN => Event::Reply(reply),
+            reply = first(&mut work.outstanding), if work.wants_reply() => Event::Reply(reply),
             handled = current(&mut work.current) => Event::Handled(handled),
             frame = frames.next(&mut reader), if work.wants_frame() => Event::Frame(frame),
             () = &mut idle => Event::Timer,
         };
         match event {
             Event::Written(Ok(_)) => {}
-            Event::Written(Err(error)) => break End::Write(error),
+            Event::Written(Err(error)) => break End::Lost(error),
             Event::Reply(Reply::Send(rope)) => work.output.push(&rope),
             Event::Reply(Reply::Nothing) => {}
-            Event::Reply(Reply::Close(reason)) => break End::Refused(reason),
+            Event::Reply(Reply::Close(reason)) => work.close(reason),
             Event::Handled(handled) => work.handled(handled),
-            Event::Frame(Ok(Some(frame))) => work.next_frame = Some(frame),
-            Event::Frame(Ok(None)) => work.peer_closed(),
-            Event::Frame(Err(error)) => break End::Read(error),
+            Event::Frame(Ok(Some(frame))) => work.next = Some(Next::Frame(frame)),
+            Event::Frame(Ok(None)) => work.input_ended = true,
+            Event::Frame(Err(ReadError::Io(error))) => break End::Lost(error),
+            Event::Frame(Err(error)) => work.refuse(error.to_string()),
             Event::Timer => {
                 let now = Instant::now();
-                if work.is_quiet() && now >= last_active + settings.max_idle {
+                let is_idle = !work.is_busy();
+                if is_idle && now >= last_active + settings.max_idle {
                     break End::Idle;
                 }
-                let since = if work.is_quiet() { last_active } else { now };
+                let since = if is_idle { last_active } else { now };
                 idle.as_mut().reset(since + settings.max_idle);
                 continue;
             }
@@ -119,9 +132,7 @@ pub async fn serve(
     match end {
         End::PeerClosed => debug!(%peer, "connection closed by the client"),
         End::Idle => debug!(%peer, "connection closed after connections.max.idle.ms"),
-        End::Write(error) => debug!(%peer, %error, "connection lost"),
-        End::Read(ReadError::Io(error)) => debug!(%peer, %error, "connection lost"),
-        End::Read(error) => info!(%peer, %error, "closing the connection"),
+        End::Lost(error) => debug!(%peer, %error, "connection lost"),
         End::Refused(reason) => info!(%peer, reason, "closing the connection"),
     }
 }
@@ -133,11 +144,14 @@ struct Work {
     api: Arc<Api>,
     limits: Arc<ConnectionLimits>,
     /// Read while `current` is in its first phase; also how a vanished peer is noticed then.
-    next_frame: Option<Bytes>,
+    next: Option<Next>,
     current: Option<(Arc<Call>, HandledFuture)>,
     outstanding: VecDeque<Outstanding>,
     output: Output,
-    peer_closed: bool,
+    /// No more frames will come.
+    input_ended: bool,
+    /// The connection is to be closed as soon as the output is written.
+    closing: Option<String>,
 }
 
 impl Work {
@@ -152,11 +166,12 @@ impl Work {
             listener,
             api,
             limits,
-            next_frame: None,
+            next: None,
             current: None,
             outstanding: VecDeque::new(),
             output: Output::default(),
-            peer_closed: false,
+            input_ended: false,
+            closing: None,
         }
     }
 
@@ -165,7 +180,13 @@ impl Work {
         if self.current.is_some() || self.outstanding.len() >= MAX_PIPELINED {
             return;
         }
-        let Some(frame) = self.next_frame.take() else { return };
+        let frame = match self.next.take() {
+            None => return,
+            Some(Next::Frame(frame)) => frame,
+            Some(Next::Refused(reason)) => {
+                return self.outstanding.push_back(Outstanding::Ready(Reply::Close(reason)));
+            }
+        };
         let call = Arc::new(Call::new(self.peer, Arc::clone(&self.listener)));
         let (api, slots, of_handler) =
             (Arc::clone(&self.api), Arc::clone(&self.limits.requests), Arc::clone(&call));
@@ -187,27 +208,49 @@ impl Work {
         });
     }
 
+    /// What was read is no frame, and where the next one would begin is not known.
+    fn refuse(&mut self, reason: String) {
+        self.next = Some(Next::Refused(reason));
+        self.input_ended = true;
+    }
+
+    /// Ends the connection once what was answered before is written; what came after is dropped.
+    fn close(&mut self, reason: String) {
+        self.closing = Some(reason);
+        self.input_ended = true;
+        self.next = None;
+        self.current = None;
+        self.outstanding.clear();
+    }
+
     fn wants_frame(&self) -> bool {
-        self.next_frame.is_none() && !self.peer_closed
+        self.next.is_none() && !self.input_ended
     }
 
-    fn peer_closed(&mut self) {
-        self.peer_closed = true;
+    fn wants_reply(&self) -> bool {
+        self.output.len < MAX_UNWRITTEN
     }
 
-    /// Nothing is in work, nothing waits to be written.
-    fn is_quiet(&self) -> bool {
-        self.current.is_none()
-            && self.next_frame.is_none()
-            && self.outstanding.is_empty()
-            && self.output.is_empty()
+    fn only_waits(&self) -> bool {
+        self.current.as_ref().is_none_or(|(call, _)| call.may_be_dropped())
     }
 
-    /// The peer has closed, and nothing that it sent must still take effect: answers have nobody to read them.
-    fn is_over(&self) -> bool {
-        self.peer_closed
-            && self.next_frame.is_none()
-            && self.current.as_ref().is_none_or(|(call, _)| call.may_be_dropped())
+    /// Whether the next move is this node's: a request is in work, or one that has been answered waits for nobody's reading.
+    fn is_busy(&self) -> bool {
+        !self.only_waits() || (self.output.is_empty() && !self.outstanding.is_empty())
+    }
+
+    /// Why the connection is over, if it is.
+    fn end(&mut self) -> Option<End> {
+        if !self.output.is_empty() {
+            return None;
+        }
+        if let Some(reason) = self.closing.take() {
+            return Some(End::Refused(reason));
+        }
+        let is_done =
+            self.input_ended && self.next.is_none() && self.only_waits() && self.outstanding.is_empty();
+        is_done.then_some(End::PeerClosed)
     }
 }
 

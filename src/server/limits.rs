@@ -1,87 +1,117 @@
 //! How many connections and requests the node takes on: `max.connections`, `max.connections.per.ip` (with overrides) and
 //! `queued.max.requests`. A connection holds its place until its `ConnectionPermit` is dropped.
+//!
+//! As in Kafka, a connection beyond `max.connections` waits until another one ends, and one beyond what its address may have
+//! is turned away.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
-/// The limits as configured; `usize::MAX` stands for none.
-#[derive(Clone, Debug)]
+/// The limits as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
     pub max_connections: usize,
     pub max_connections_per_ip: usize,
     pub max_connections_per_ip_overrides: HashMap<IpAddr, usize>,
-    pub queued_max_requests: usize,
 }
 
 /// Why a connection was turned away.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    #[error("the broker has its {0} connections (max.connections)")]
-    Total(usize),
-    #[error("the address has its {0} connections (max.connections.per.ip)")]
-    PerIp(usize),
-}
+#[error("the address has its {0} connections (max.connections.per.ip)")]
+pub struct TooManyOfIp(usize);
 
 /// Counts what is open on the whole node.
+#[derive(Debug)]
 pub struct ConnectionLimits {
-    config: LimitsConfig,
     open: Mutex<Open>,
+    /// There may be room where there was none.
+    room: Notify,
     /// One permit a request in work; the requests beyond it wait unread in their sockets.
     pub requests: Arc<Semaphore>,
 }
 
-#[derive(Default)]
+#[derive(Debug)]
 struct Open {
+    config: LimitsConfig,
     total: usize,
     by_ip: HashMap<IpAddr, usize>,
 }
 
 /// The place of one connection.
+#[derive(Debug)]
 pub struct ConnectionPermit {
     limits: Arc<ConnectionLimits>,
     ip: IpAddr,
 }
 
 impl ConnectionLimits {
-    pub fn new(config: LimitsConfig) -> Arc<ConnectionLimits> {
-        let requests = Arc::new(Semaphore::new(config.queued_max_requests.min(Semaphore::MAX_PERMITS)));
-        Arc::new(ConnectionLimits { config, open: Mutex::default(), requests })
+    /// `max_requests` is `queued.max.requests`.
+    pub fn new(config: LimitsConfig, max_requests: usize) -> Arc<ConnectionLimits> {
+        let requests = Arc::new(Semaphore::new(max_requests.clamp(1, Semaphore::MAX_PERMITS)));
+        let open = Mutex::new(Open { config, total: 0, by_ip: HashMap::new() });
+        Arc::new(ConnectionLimits { open, room: Notify::new(), requests })
     }
 
-    /// Takes a place for a connection from `ip`.
-    pub fn admit(self: &Arc<Self>, ip: IpAddr) -> Result<ConnectionPermit, Refused> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.total >= self.config.max_connections {
-            return Err(Refused::Total(self.config.max_connections));
+    /// The limits from now on; connections that are open stay.
+    pub fn configure(&self, config: LimitsConfig) {
+        self.lock().config = config;
+        self.room.notify_waiters();
+    }
+
+    /// Takes a place for a connection from `ip`, when there is one.
+    pub async fn admit(self: &Arc<Self>, ip: IpAddr) -> Result<ConnectionPermit, TooManyOfIp> {
+        loop {
+            // Listening before looking, so that a place that is given back in between is not missed.
+            let mut room = pin!(self.room.notified());
+            room.as_mut().enable();
+            if self.lock().take(ip)? {
+                return Ok(ConnectionPermit { limits: Arc::clone(self), ip });
+            }
+            room.await;
         }
-        let per_ip = *self
-            .config
-            .max_connections_per_ip_overrides
-            .get(&ip)
-            .unwrap_or(&self.config.max_connections_per_ip);
-        let of_ip = open.by_ip.get(&ip).copied().unwrap_or(0);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    /// Counts a connection; false when the node has as many as it may have.
+    fn take(&mut self, ip: IpAddr) -> Result<bool, TooManyOfIp> {
+        if self.total >= self.config.max_connections {
+            return Ok(false);
+        }
+        let overrides = &self.config.max_connections_per_ip_overrides;
+        let per_ip = *overrides.get(&ip).unwrap_or(&self.config.max_connections_per_ip);
+        let of_ip = self.by_ip.get(&ip).copied().unwrap_or(0);
         if of_ip >= per_ip {
-            return Err(Refused::PerIp(per_ip));
+            return Err(TooManyOfIp(per_ip));
         }
-        open.by_ip.insert(ip, of_ip + 1);
-        open.total += 1;
-        Ok(ConnectionPermit { limits: Arc::clone(self), ip })
+        self.by_ip.insert(ip, of_ip + 1);
+        self.total += 1;
+        Ok(true)
+    }
+
+    fn give_back(&mut self, ip: IpAddr) {
+        self.total -= 1;
+        if let Some(of_ip) = self.by_ip.get_mut(&ip) {
+            *of_ip -= 1;
+            if *of_ip == 0 {
+                self.by_ip.remove(&ip);
+            }
+        }
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut open = self.limits.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.total -= 1;
-        if let Some(of_ip) = open.by_ip.get_mut(&self.ip) {
-            *of_ip -= 1;
-            if *of_ip == 0 {
-                open.by_ip.remove(&self.ip);
-            }
-        }
+        self.limits.lock().give_back(self.ip);
+        self.limits.room.notify_waiters();
     }
 }
 
@@ -89,26 +119,45 @@ impl Drop for ConnectionPermit {
 mod tests {
     use super::*;
 
-    fn limits(total: usize, per_ip: usize) -> Arc<ConnectionLimits> {
-        ConnectionLimits::new(LimitsConfig {
+    use futures_util::FutureExt;
+
+    const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 1));
+    const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
+    const NOBODY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 9));
+
+    fn config(total: usize, per_ip: usize) -> LimitsConfig {
+        LimitsConfig {
             max_connections: total,
             max_connections_per_ip: per_ip,
-            max_connections_per_ip_overrides: HashMap::from([(IpAddr::from([127, 0, 0, 9]), 0)]),
-            queued_max_requests: 1,
-        })
+            max_connections_per_ip_overrides: HashMap::from([(NOBODY, 0)]),
+        }
     }
 
     #[test]
-    fn places_are_counted_by_address_and_in_all_and_given_back() {
-        let limits = limits(3, 2);
-        let (a, b) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
-        let first = limits.admit(a).ok();
-        let _second = limits.admit(a).ok();
-        assert_eq!(limits.admit(a).err(), Some(Refused::PerIp(2)));
-        let _third = limits.admit(b).ok();
-        assert_eq!(limits.admit(b).err(), Some(Refused::Total(3)));
+    fn an_address_has_no_more_than_its_places() {
+        let limits = ConnectionLimits::new(config(9, 1), 1);
+        let admit = |ip| limits.admit(ip).now_or_never().unwrap();
+        let first = admit(A).unwrap();
+        assert_eq!(admit(A).unwrap_err(), TooManyOfIp(1));
+        assert_eq!(admit(NOBODY).unwrap_err(), TooManyOfIp(0));
+        let _other = admit(B).unwrap();
         drop(first);
-        assert!(limits.admit(a).is_ok());
-        assert_eq!(limits.admit(IpAddr::from([127, 0, 0, 9])).err(), Some(Refused::PerIp(0)));
+        assert!(admit(A).is_ok());
+    }
+
+    #[test]
+    fn beyond_the_total_a_connection_waits_for_a_place() {
+        let limits = ConnectionLimits::new(config(1, 9), 1);
+        let first = limits.admit(A).now_or_never().unwrap().unwrap();
+        let mut second = pin!(limits.admit(B));
+        assert!(second.as_mut().now_or_never().is_none());
+        drop(first);
+        let second = second.now_or_never().unwrap().unwrap();
+        let mut third = pin!(limits.admit(A));
+        assert!(third.as_mut().now_or_never().is_none());
+        limits.configure(config(2, 9));
+        assert!(third.now_or_never().unwrap().is_ok());
+        drop(second);
+        assert_eq!(limits.lock().by_ip.len(), 0);
     }
 }

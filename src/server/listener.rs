@@ -157,7 +157,11 @@ async fn accept(
                 continue;
             }
         };
-        let permit = match limits.admit(peer.ip().to_canonical()) {
+        let admitted = tokio::select! {
+            _ = stopped.wait_for(|&stop| stop) => return,
+            admitted = limits.admit(peer.ip().to_canonical()) => admitted,
+        };
+        let permit = match admitted {
             Ok(permit) => permit,
             Err(reason) => {
                 info!(%peer, %reason, "connection refused");

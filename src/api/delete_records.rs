@@ -1,9 +1,10 @@
 //! DeleteRecords: v0-2 (KIP-107)
 //!
 //! Behaviour: moves the log start of each partition up to the offset asked for (-1: the high watermark) and answers with the
-//! low watermark that all its replicas have reached; waits for them up to the request's time limit.
+//! low watermark that all its replicas have reached; waits for them up to the request's time limit. Internal topics are
+//! not for clients to delete from.
 
-use super::topic_view::topic_name;
+use super::topic_view::{is_internal, topic_name};
 use super::{Api, Call, Request};
 use crate::broker::messages::DeleteRecordsError;
 use crate::replica::AckError;
@@ -23,6 +24,7 @@ pub async fn handle(api: &Api, _: &Call, request: Request<DeleteRecordsRequest>)
             let name = topic.name.as_str();
             let led = api.led_by_name(&image, name, asked.partition_index, LeaderEpoch::UNKNOWN);
             let refused = match led {
+                Ok(_) if is_internal(name) => ErrorCode::InvalidTopicException,
                 Ok(led) => {
                     let upto = (asked.offset != Offset::UNKNOWN.0).then_some(Offset(asked.offset));
                     deletes.push((led.partition.id, upto));

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::hosted::current_leader;
-use super::topic_view::{text, topic_name};
+use super::topic_view::{is_internal, text, topic_name};
 use super::{Answer, Api, Call, Request, produce_error};
 use crate::broker::messages::Produced;
 use crate::replica::Acks;
@@ -30,6 +30,9 @@ use crate::wire::messages::produce_response::{
     TopicProduceResponse,
 };
 
+/// The client id with which Kafka's tools may write to internal topics.
+const ADMIN_CLIENT: &str = "__admin_client";
+
 const ZSTD: i16 = 7;
 const RECORD_ERRORS: i16 = 8;
 const CURRENT_LEADER: i16 = 10;
@@ -40,6 +43,7 @@ pub async fn handle(
     call: &Call,
     request: Request<ProduceRequest>,
 ) -> Answer<ProduceResponse> {
+    let may_write_internal = request.client_id.as_deref() == Some(ADMIN_CLIENT);
     let (version, request) = (request.version, request.body);
     let acks = match request.acks {
         0 => None,
@@ -56,7 +60,7 @@ pub async fn handle(
     }
     let wants_answer = acks.is_some();
     let timeout_ms = i64::from(request.timeout_ms);
-    let (mut parts, appends) = sort(api, version, request);
+    let (mut parts, appends) = sort(api, version, may_write_internal, request);
     let gathered = api.partitions.produce(acks, Origin::Client, timeout_ms, appends).await;
     let (api, listener) = (Arc::clone(api), Arc::clone(&call.listener));
     Answer::Later(Box::pin(async move {
@@ -101,6 +105,11 @@ impl Failure {
         Failure { error, message: None, record_errors: Vec::new() }
     }
 
+    fn internal_topic() -> Failure {
+        let message = Some("clients do not write to internal topics".to_owned());
+        Failure { message, ..Failure::new(ErrorCode::InvalidTopicException) }
+    }
+
     fn of(error: &crate::broker::messages::ProduceError) -> Failure {
         let (code, record_errors) = produce_error::classify(error);
         Failure { error: code, message: Some(error.to_string()), record_errors }
@@ -125,7 +134,12 @@ fn has_transactional_batch(request: &ProduceRequest) -> bool {
 }
 
 /// Sorts out what can be refused without the log; the rest, in the order of the parts without an outcome, is to be appended.
-fn sort(api: &Api, version: i16, request: ProduceRequest) -> (Vec<Part>, Vec<(TopicIdPartition, Bytes)>) {
+fn sort(
+    api: &Api,
+    version: i16,
+    may_write_internal: bool,
+    request: ProduceRequest,
+) -> (Vec<Part>, Vec<(TopicIdPartition, Bytes)>) {
     let image = api.metadata.image();
     let (mut parts, mut appends) = (Vec::new(), Vec::new());
     for topic in request.topic_data {
@@ -139,16 +153,21 @@ fn sort(api: &Api, version: i16, request: ProduceRequest) -> (Vec<Part>, Vec<(To
         for partition in topic.partition_data {
             let index = PartitionIndex(partition.index);
             let refused = match found {
-                None if version >= TOPIC_IDS => Some(ErrorCode::UnknownTopicId),
-                None => Some(ErrorCode::UnknownTopicOrPartition),
-                Some(found) if found.partition(index).is_none() => Some(ErrorCode::UnknownTopicOrPartition),
-                Some(_) => refuse_batch(version, partition.records.as_deref()),
+                Some(found) if is_internal(&found.name) && !may_write_internal => {
+                    Some(Failure::internal_topic())
+                }
+                None if version >= TOPIC_IDS => Some(Failure::new(ErrorCode::UnknownTopicId)),
+                None => Some(Failure::new(ErrorCode::UnknownTopicOrPartition)),
+                Some(found) if found.partition(index).is_none() => {
+                    Some(Failure::new(ErrorCode::UnknownTopicOrPartition))
+                }
+                Some(_) => refuse_batch(version, partition.records.as_deref()).map(Failure::new),
             };
             let id = TopicIdPartition { topic_id, partition: index };
             match (refused, partition.records) {
                 (None, Some(records)) => appends.push((id, records)),
                 (refused, _) => {
-                    let failure = Failure::new(refused.unwrap_or(ErrorCode::InvalidRecord));
+                    let failure = refused.unwrap_or_else(|| Failure::new(ErrorCode::InvalidRecord));
                     let (topic, outcome) = (name.clone(), Some(Err(failure)));
                     parts.push(Part { topic, topic_id, index: index.0, outcome });
                     continue;
@@ -203,7 +222,7 @@ fn failed(version: i16, index: i32, error: ErrorCode) -> PartitionProduceRespons
 fn respond(api: &Api, listener: &str, version: i16, parts: Vec<Part>) -> ProduceResponse {
     let image = api.metadata.image();
     let mut endpoints: BTreeMap<NodeId, NodeEndpoint> = BTreeMap::new();
-    let mut topics: Vec<(String, TopicProduceResponse)> = Vec::new();
+    let mut topics: Vec<((String, TopicId), TopicProduceResponse)> = Vec::new();
     for part in parts {
         let id = TopicIdPartition { topic_id: part.topic_id, partition: PartitionIndex(part.index) };
         let response = match part.outcome {
@@ -229,10 +248,13 @@ fn respond(api: &Api, listener: &str, version: i16, parts: Vec<Part>) -> Produce
             }
         };
         match topics.last_mut() {
-            Some((name, topic)) if *name == part.topic => topic.partition_responses.push(response),
+            Some(((name, id), topic)) if *name == part.topic && *id == part.topic_id => {
+                topic.partition_responses.push(response);
+            }
             _ => {
                 let topic = named(version, &part.topic, part.topic_id);
-                topics.push((part.topic, topic.with_partition_responses(vec![response])));
+                let key = (part.topic, part.topic_id);
+                topics.push((key, topic.with_partition_responses(vec![response])));
             }
         }
     }

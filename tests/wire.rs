@@ -8,5 +8,7 @@
 mod allocator;
 #[path = "wire/broken.rs"]
 mod broken;
+#[path = "wire/files.rs"]
+mod files;
 #[path = "wire/golden.rs"]
 mod golden;

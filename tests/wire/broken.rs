@@ -2,7 +2,8 @@
 //! nothing may reserve more than a few megabytes for a frame of a few hundred bytes.
 
 use super::allocator::peak_of;
-use super::golden::{Check, VARIANTS, bytes, check_all};
+use super::files::{VARIANTS, bytes};
+use super::golden::{Check, check_all};
 use bytes::{BufMut, Bytes, BytesMut};
 use floodmark::wire::api::{API_TABLE, ApiRow};
 use floodmark::wire::frame::{decode, parse_request};

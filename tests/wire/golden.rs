@@ -1,6 +1,6 @@
 //! Every golden message survives decoding and encoding.
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use floodmark::wire::api::{API_TABLE, ApiRow};
 use floodmark::wire::frame::decode;
 use floodmark::wire::messages::codec::{self, Schema};
@@ -12,40 +12,8 @@ use kafka_protocol::protocol::{Decodable, Encodable};
 use serde_json::Value as Json;
 use std::fmt::Debug;
 use std::fs;
-use std::path::{Path, PathBuf};
 
-const REGENERATE: &str = "run compat-tests/golden/regenerate (see the README there)";
-
-/// One of the two forms in which each message is there.
-pub const VARIANTS: [&str; 2] = ["", ".nulls"];
-
-fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wire")
-}
-
-fn snake_case(name: &str) -> String {
-    let mut words = String::new();
-    for letter in name.chars() {
-        if letter.is_ascii_uppercase() && !words.is_empty() {
-            words.push('_');
-        }
-        words.push(letter.to_ascii_lowercase());
-    }
-    words
-}
-
-fn read(row: &ApiRow, version: i16, kind: &str, variant: &str, extension: &str) -> String {
-    let file = format!("{}/v{version}.{kind}{variant}.{extension}", snake_case(row.name));
-    fs::read_to_string(directory().join(&file))
-        .unwrap_or_else(|error| panic!("{file}: {error}; {REGENERATE}"))
-}
-
-/// The bytes of a message, as Kafka writes it.
-pub fn bytes(row: &ApiRow, version: i16, kind: &str, variant: &str) -> Bytes {
-    let text: String = read(row, version, kind, variant, "hex").split_whitespace().collect();
-    let digits: Vec<u8> = text.chars().map(|digit| digit.to_digit(16).unwrap() as u8).collect();
-    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
-}
+use super::files::{REGENERATE, VARIANTS, bytes, directory, read};
 
 /// Something to do with the type of every message in every version.
 pub trait Check {

@@ -1,0 +1,22 @@
+//! A whole node in this process, asked over sockets: every API in every version that is served, connections and their
+//! limits, and what produce, fetch and the admin requests answer.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+#[path = "node/admin.rs"]
+mod admin;
+#[path = "node/client.rs"]
+mod client;
+#[path = "node/connection.rs"]
+mod connection;
+#[path = "wire/files.rs"]
+#[allow(dead_code, reason = "the snapshots are for the tests of the wire")]
+mod files;
+#[path = "node/harness.rs"]
+mod harness;
+#[path = "node/produce.rs"]
+mod produce;
+#[path = "node/requests.rs"]
+mod requests;
+#[path = "node/versions.rs"]
+mod versions;

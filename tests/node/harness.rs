@@ -1,0 +1,76 @@
+//! A node of its own for a test: on a temporary directory and ports that the system chooses.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use floodmark::broker::loggers::Loggers;
+use floodmark::cli::node::RunningNode;
+use floodmark::config::{self, Sources};
+use tempfile::TempDir;
+
+use super::client::Client;
+use super::requests;
+
+pub struct TestNode {
+    node: RunningNode,
+    pub dir: TempDir,
+    overrides: Vec<(String, String)>,
+}
+
+impl TestNode {
+    /// A node with a listener for brokers and one for controllers, and these settings on top.
+    pub async fn start(settings: &[(&str, &str)]) -> TestNode {
+        let dir = tempfile::tempdir().unwrap();
+        let own = [
+            ("listeners", "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"),
+            ("num.shard.threads", "2"),
+            ("log.dirs", dir.path().to_str().unwrap()),
+        ];
+        let pairs = own.iter().chain(settings);
+        let overrides = pairs.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        TestNode::start_in(dir, overrides).await
+    }
+
+    async fn start_in(dir: TempDir, overrides: Vec<(String, String)>) -> TestNode {
+        let sources = Sources { overrides: overrides.clone(), ..Sources::default() };
+        let config = config::load(&sources).unwrap_or_else(|errors| panic!("{errors}"));
+        let node = RunningNode::start(&config, Arc::new(Loggers::detached())).await.unwrap();
+        TestNode { node, dir, overrides }
+    }
+
+    /// A node with a topic that has this many partitions, and a connection to it.
+    pub async fn with_topic(settings: &[(&str, &str)], topic: &str, partitions: i32) -> (TestNode, Client) {
+        let node = TestNode::start(settings).await;
+        let mut client = node.connect().await;
+        requests::create_topic(&mut client, topic, partitions, &[]).await;
+        (node, client)
+    }
+
+    fn address(&self, listener: &str) -> SocketAddr {
+        let found = self.node.addresses().iter().find(|(name, _)| **name == *listener);
+        found.expect("the node has the listener").1
+    }
+
+    pub fn broker_address(&self) -> SocketAddr {
+        self.address("PLAINTEXT")
+    }
+
+    pub async fn connect(&self) -> Client {
+        Client::connect(self.broker_address()).await
+    }
+
+    pub async fn connect_to_controller(&self) -> Client {
+        Client::connect(self.address("CONTROLLER")).await
+    }
+
+    /// Stops the node in an orderly way and starts it again on the same directory.
+    pub async fn restart(self) -> TestNode {
+        let TestNode { node, dir, overrides } = self;
+        node.stop().await;
+        TestNode::start_in(dir, overrides).await
+    }
+
+    pub async fn stop(self) {
+        self.node.stop().await;
+    }
+}

@@ -42,7 +42,7 @@ pub async fn handle(
             .with_resource_type(resource.resource_type)
             .with_resource_name(resource.resource_name.clone());
         match describe(api, &image, resource) {
-            Ok(entries) => result.with_configs(entries.into_iter().map(|entry| shown.entry(entry)).collect()),
+            Ok(entries) => result.with_configs(entries.iter().map(|entry| shown.entry(entry)).collect()),
             Err(refusal) => {
                 result.with_error_code(refusal.code.code()).with_error_message(Some(text(&refusal.message)))
             }
@@ -119,7 +119,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn entry(&self, entry: Entry) -> DescribeConfigsResourceResult {
+    fn entry(&self, entry: &Entry) -> DescribeConfigsResourceResult {
         let mut shown = DescribeConfigsResourceResult::default()
             .with_name(text(&entry.name))
             .with_value(entry.value.as_deref().map(text))

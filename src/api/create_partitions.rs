@@ -41,6 +41,9 @@ pub async fn handle(
             all(&topics, &Refusal::new(ErrorCode::RequestTimedOut, "the partitions were not created in time"))
         }
     };
+    if !validate_only {
+        api.served_image(timeout).await;
+    }
     let results = outcomes.into_iter().map(|(topic, outcome)| {
         let shown = CreatePartitionsTopicResult::default().with_name(topic_name(&topic));
         match outcome {

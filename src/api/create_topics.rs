@@ -33,11 +33,7 @@ pub async fn handle(api: &Api, _: &Call, request: Request<CreateTopicsRequest>) 
     let topics: Arc<[NewTopic]> = request.topics.iter().map(new_topic).collect();
     let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
     let results = create(api, Arc::clone(&topics), request.validate_only, timeout).await;
-    let image = api.metadata.image();
-    if !request.validate_only {
-        // A client that has the answer may produce at once.
-        api.reconciled.clone().reached(image.version).await;
-    }
+    let image = if request.validate_only { api.metadata.image() } else { api.served_image(timeout).await };
     let results = results.into_iter().map(|(name, result)| {
         let shown = CreatableTopicResult::default().with_name(topic_name(&name));
         match result {

@@ -6,13 +6,12 @@
 
 use std::sync::Arc;
 
-use super::config_resource::{Altered, BROKER_LOGGER, refuse};
+use super::alteration::{Altered, alter};
 use super::refusal::Refusal;
 use super::topic_view::text;
-use super::{Api, Call, Request, config_rules};
+use super::{Api, Call, Request};
 use crate::broker::loggers::{ROOT, parse_level};
-use crate::metadata::Image;
-use crate::metadata::configs::{ConfigOp, ConfigResource, KeyOp, ResourceType, incremental_alter_configs};
+use crate::metadata::configs::{ConfigOp, KeyOp, incremental_alter_configs};
 use crate::types::ErrorCode;
 use crate::wire::messages::IncrementalAlterConfigsRequest;
 use crate::wire::messages::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
@@ -31,36 +30,17 @@ pub async fn handle(
     request: Request<IncrementalAlterConfigsRequest>,
 ) -> IncrementalAlterConfigsResponse {
     let request = request.body;
-    let altered: Vec<Altered<'_>> = request.resources.iter().map(altered).collect();
-    let mut refused = refuse(api, &altered, true);
-    let mut decided = Vec::new();
-    for (resource, refused) in request.resources.iter().zip(&mut refused) {
-        if refused.is_some() {
-            continue;
-        }
-        if resource.resource_type == BROKER_LOGGER {
-            *refused = alter_loggers(api, resource, request.validate_only).err();
-            continue;
-        }
-        match operations(resource) {
-            Ok(operations) => decided.push(operations),
-            Err(refusal) => *refused = Some(refusal),
-        }
-    }
-    let outcomes = decide(api, decided, request.validate_only).await;
-    let responses = request.resources.iter().zip(refused).map(|(resource, refused)| {
-        let of_controller = || {
-            let same = |decided: &&(ConfigResource, Result<(), Refusal>)| {
-                decided.0.kind.code() == resource.resource_type && *decided.0.name == *resource.resource_name
-            };
-            outcomes.iter().find(same).and_then(|(_, outcome)| outcome.clone().err())
-        };
+    let altered = request.resources.iter().map(altered).collect();
+    let loggers = |index: usize| alter_loggers(api, &request.resources[index], request.validate_only);
+    let decide = incremental_alter_configs;
+    let outcomes = alter(api, altered, request.validate_only, decide, Some(&loggers)).await;
+    let responses = request.resources.iter().zip(outcomes).map(|(resource, outcome)| {
         let shown = AlterConfigsResourceResponse::default()
             .with_resource_type(resource.resource_type)
             .with_resource_name(resource.resource_name.clone());
-        match refused.or_else(of_controller) {
-            None => shown.with_error_message(None),
-            Some(refusal) => {
+        match outcome {
+            Ok(()) => shown.with_error_message(None),
+            Err(refusal) => {
                 shown.with_error_code(refusal.code.code()).with_error_message(Some(text(&refusal.message)))
             }
         }
@@ -68,67 +48,31 @@ pub async fn handle(
     IncrementalAlterConfigsResponse::default().with_responses(responses.collect())
 }
 
-fn altered(resource: &AlterConfigsResource) -> Altered<'_> {
-    let without_value =
-        |config: &&AlterableConfig| config.value.is_none() && config.config_operation != DELETE;
+fn altered(resource: &AlterConfigsResource) -> Altered<'_, KeyOp> {
+    let lacks_value = |config: &&AlterableConfig| config.value.is_none() && config.config_operation != DELETE;
+    let configs = || resource.configs.iter();
     Altered {
         kind: resource.resource_type,
         name: &resource.resource_name,
-        keys: resource.configs.iter().map(|config| config.name.as_str()).collect(),
-        without_value: resource
-            .configs
-            .iter()
-            .filter(without_value)
-            .map(|config| config.name.as_str())
-            .collect(),
+        keys: configs().map(|config| config.name.as_str()).collect(),
+        without_value: configs().filter(lacks_value).map(|config| config.name.as_str()).collect(),
+        changes: configs().map(operation).collect(),
     }
 }
 
-fn operations(resource: &AlterConfigsResource) -> Result<(ConfigResource, Vec<KeyOp>), Refusal> {
-    let kind = ResourceType::from_code(resource.resource_type)
-        .ok_or_else(|| Refusal::new(ErrorCode::InvalidRequest, "the type of the resource is not known"))?;
-    let operations = resource.configs.iter().map(|config| {
-        let value = || Arc::from(config.value.as_ref().map_or("", |value| value.as_str()));
-        let operation = match config.config_operation {
-            SET => ConfigOp::Set(value()),
-            DELETE => ConfigOp::Delete,
-            APPEND => ConfigOp::Append(value()),
-            SUBTRACT => ConfigOp::Subtract(value()),
-            other => {
-                let message = format!("operation {other} is not known");
-                return Err(Refusal::new(ErrorCode::InvalidRequest, message));
-            }
-        };
-        Ok((Arc::from(config.name.as_str()), operation))
-    });
-    let resource = ConfigResource::new(kind, resource.resource_name.as_str());
-    Ok((resource, operations.collect::<Result<_, _>>()?))
-}
-
-async fn decide(
-    api: &Api,
-    resources: Vec<(ConfigResource, Vec<KeyOp>)>,
-    validate_only: bool,
-) -> Vec<(ConfigResource, Result<(), Refusal>)> {
-    if resources.is_empty() {
-        return Vec::new();
-    }
-    let effective = api.config.at(&api.metadata.image());
-    let asked = resources.clone();
-    let decided = api.metadata.run(move |image: &Image| {
-        let rules = config_rules::Rules::new(&effective.layers, image);
-        incremental_alter_configs(image, &asked, validate_only, &rules.rules())
-    });
-    match decided.await {
-        Ok(outcomes) => {
-            let outcomes = outcomes.into_iter();
-            outcomes.map(|(resource, outcome)| (resource, outcome.map_err(Refusal::from))).collect()
+fn operation(config: &AlterableConfig) -> Result<KeyOp, Refusal> {
+    let value = || Arc::from(config.value.as_ref().map_or("", |value| value.as_str()));
+    let operation = match config.config_operation {
+        SET => ConfigOp::Set(value()),
+        DELETE => ConfigOp::Delete,
+        APPEND => ConfigOp::Append(value()),
+        SUBTRACT => ConfigOp::Subtract(value()),
+        other => {
+            let message = format!("operation {other} is not known");
+            return Err(Refusal::new(ErrorCode::InvalidRequest, message));
         }
-        Err(error) => {
-            let refused = Refusal::from(error);
-            resources.into_iter().map(|(resource, _)| (resource, Err(refused.clone()))).collect()
-        }
-    }
+    };
+    Ok((Arc::from(config.name.as_str()), operation))
 }
 
 /// Checks every change before the first is made.

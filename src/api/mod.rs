@@ -4,6 +4,7 @@
 //! A handler is `async fn handle(&Arc<Api>, &Call, Request<..>)`, and gives back its response or an `Answer`. It may count
 //! on its request's version being one that the table serves, on nothing else.
 
+mod alteration;
 mod authorized;
 mod auto_topics;
 mod call;
@@ -38,6 +39,7 @@ mod produce;
 mod update_features;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use kafka_protocol::protocol::Encodable;
@@ -53,6 +55,7 @@ use crate::broker::producer_ids::ProducerIds;
 use crate::broker::reconciler::Reconciled;
 use crate::broker::start::BrokerHandles;
 use crate::controller::MetadataHandle;
+use crate::metadata::Image;
 use crate::types::NodeId;
 use crate::wire::api::ApiRow;
 use crate::wire::frame::{self, FrameError, RequestFrame};
@@ -105,6 +108,16 @@ impl Api {
             fetch_sessions: FetchSessions::new(slots, FETCH_SESSION_EVICTION_MS),
             auto_topics: auto_topics::InFlight::default(),
         }
+    }
+
+    /// The metadata as of now, once this node serves what it says or the time is over: a client that is told of a change
+    /// may use it at once.
+    async fn served_image(&self, most: Duration) -> Arc<Image> {
+        let image = self.metadata.image();
+        let mut reconciled = self.reconciled.clone();
+        // Late or not, the change is made, which is what the client is told.
+        let _ = tokio::time::timeout(most, reconciled.reached(image.version)).await;
+        image
     }
 
     /// Handles one frame to the end of its first phase.

@@ -67,7 +67,7 @@ async fn gather(
 ) -> Round {
     loop {
         let round = read::round(api, wanted, reading).await;
-        if round.bytes >= min_bytes || round.must_be_told || Instant::now() >= deadline {
+        if wanted.is_empty() || round.bytes >= min_bytes || round.must_be_told || Instant::now() >= deadline {
             return round;
         }
         call.only_waits();

@@ -176,6 +176,10 @@ fn read_view(
     if wanted.last_fetched_epoch != LeaderEpoch::UNKNOWN {
         let end = data.view.end_offset_for_epoch(wanted.last_fetched_epoch);
         let (epoch, end) = end.ok_or(ErrorCode::OffsetOutOfRange)?;
+        if wanted.fetch_offset < data.view.log_start {
+            // Truncating would not help a reader whose records are gone.
+            return Err(ErrorCode::OffsetOutOfRange);
+        }
         if epoch < wanted.last_fetched_epoch || end < wanted.fetch_offset {
             data.diverging = Some((epoch, end));
             return Ok(data);

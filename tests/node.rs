@@ -9,6 +9,8 @@ mod admin;
 mod client;
 #[path = "node/connection.rs"]
 mod connection;
+#[path = "node/fetch.rs"]
+mod fetch;
 #[path = "wire/files.rs"]
 #[allow(dead_code, reason = "the snapshots are for the tests of the wire")]
 mod files;

@@ -2,8 +2,9 @@
 
 use floodmark::types::ErrorCode;
 use floodmark::wire::messages::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
+use floodmark::wire::messages::delete_topics_request::DeleteTopicState;
 use floodmark::wire::messages::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
-use floodmark::wire::messages::{DeleteRecordsRequest, IncrementalAlterConfigsRequest};
+use floodmark::wire::messages::{DeleteRecordsRequest, DeleteTopicsRequest, IncrementalAlterConfigsRequest};
 
 use super::client::Client;
 use super::requests::{assert_code, text, topic_name};
@@ -37,4 +38,10 @@ pub fn incremental(
         .with_resource_name(text(name))
         .with_configs(configs.collect());
     IncrementalAlterConfigsRequest::default().with_resources(vec![resource])
+}
+
+pub async fn delete_topic(client: &mut Client, name: &str) {
+    let topic = DeleteTopicState::default().with_name(Some(topic_name(name)));
+    let request = DeleteTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(30_000);
+    assert_code(client.call(6, request).await.responses[0].error_code, ErrorCode::None, name);
 }

@@ -89,7 +89,7 @@ pub struct FormatArgs {
     #[arg(short = 'g', long)]
     pub ignore_formatted: bool,
     /// The metadata version of the new cluster, such as 4.4-IV2
-    #[arg(short = 'r', long, value_name = "VERSION", conflicts_with = "feature")]
+    #[arg(short = 'r', long, value_name = "VERSION")]
     pub release_version: Option<String>,
     /// The level of one feature, such as group.version=1; may be given several times
     #[arg(short = 'f', long, value_name = "FEATURE=LEVEL", value_parser = key_value)]

@@ -11,7 +11,7 @@ use super::args::{FormatArgs, Settings, StorageCommand};
 use super::{Failure, bootstrap, directories, load};
 use crate::config::Config;
 use crate::metadata::MetadataVersion;
-use crate::metadata::features::bootstrap_records;
+use crate::metadata::features::{METADATA_VERSION, bootstrap_records};
 use crate::storage::checkpoint::{META_PROPERTIES_FILE, MetaProperties, read_meta_properties};
 use crate::storage::disk::{Disk, RealDisk};
 use crate::types::kafka_uuid;
@@ -81,22 +81,12 @@ fn format(args: FormatArgs) -> Result<(), Failure> {
     if args.initial_controllers.is_some() || args.no_initial_controllers {
         return Err("this version runs a metadata quorum of one node: only --standalone is possible".into());
     }
-    let version = match &args.release_version {
-        None => MetadataVersion::LATEST,
-        Some(name) => MetadataVersion::from_name(name)
-            .ok_or_else(|| format!("--release-version {name} is not a metadata version"))?,
-    };
     let levels = args.feature.iter().map(|(name, level)| {
         let level = level.parse::<i16>().map_err(|_| format!("--feature {name}={level}: not a level"))?;
         Ok((Arc::from(name.as_str()), level))
     });
     let levels: Vec<(Arc<str>, i16)> = levels.collect::<Result<_, String>>()?;
-    let version = match levels.iter().find(|(name, _)| **name == *crate::metadata::features::METADATA_VERSION)
-    {
-        None => version,
-        Some((_, level)) => MetadataVersion::from_level(*level)
-            .ok_or_else(|| format!("--feature metadata.version={level} is not a metadata version"))?,
-    };
+    let version = metadata_version(args.release_version.as_deref(), &levels)?;
     let config = load(Settings { config: args.settings.config, overrides: args.settings.overrides })?;
     let records = bootstrap_records(version, &levels, config.layers.broker_config().min_insync_replicas)?;
     let unformatted = unformatted(&config, &args.cluster_id, args.ignore_formatted)?;
@@ -118,6 +108,21 @@ fn format(args: FormatArgs) -> Result<(), Failure> {
         directories::format(&RealDisk, &dir, config.node.node_id, &args.cluster_id)?;
     }
     Ok(())
+}
+
+/// The metadata version that the options ask for: by its name or, among the features, by its level, but not by both.
+fn metadata_version(release: Option<&str>, levels: &[(Arc<str>, i16)]) -> Result<MetadataVersion, String> {
+    let level = levels.iter().find(|(name, _)| **name == *METADATA_VERSION).map(|(_, level)| *level);
+    match (release, level) {
+        (None, None) => Ok(MetadataVersion::LATEST),
+        (Some(name), None) => MetadataVersion::from_name(name)
+            .ok_or_else(|| format!("--release-version {name} is not a metadata version")),
+        (None, Some(level)) => MetadataVersion::from_level(level)
+            .ok_or_else(|| format!("--feature {METADATA_VERSION}={level} is not a metadata version")),
+        (Some(name), Some(level)) => Err(format!(
+            "--release-version {name} and --feature {METADATA_VERSION}={level}: only one of them"
+        )),
+    }
 }
 
 /// The directories that are to be formatted; an error if one is formatted that should not be, or for another node.
@@ -144,4 +149,23 @@ fn expect_same(dir: &Path, key: &str, expected: &str, found: &str) -> Result<(),
     }
     let file = dir.join(META_PROPERTIES_FILE);
     Err(format!("Invalid {key} in: {}. Expected {expected}, but read {found}", file.display()).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_metadata_version_is_named_or_leveled_beside_other_features() {
+        let version = |release, levels: &[(&str, i16)]| {
+            let levels: Vec<_> = levels.iter().map(|&(name, level)| (Arc::from(name), level)).collect();
+            metadata_version(release, &levels).map(|version| version.name().to_owned())
+        };
+        assert_eq!(version(None, &[("group.version", 1)]).unwrap(), MetadataVersion::LATEST.name());
+        assert_eq!(version(Some("4.0-IV3"), &[("group.version", 0)]).unwrap(), "4.0-IV3");
+        assert_eq!(version(None, &[(METADATA_VERSION, 25)]).unwrap(), "4.0-IV3");
+        assert!(version(Some("4.0-IV3"), &[(METADATA_VERSION, 25)]).is_err());
+        assert!(version(Some("1.0"), &[]).is_err());
+        assert!(version(None, &[(METADATA_VERSION, 999)]).is_err());
+    }
 }

@@ -27,19 +27,22 @@ pub struct ListenerInfo {
     pub role: ListenerRole,
 }
 
+/// What a request takes of the limits of the node.
+pub type Slot = [Option<OwnedSemaphorePermit>; 2];
+
 /// A request from the moment its frame is complete until the end of the handler's first phase.
 #[derive(Debug)]
 pub struct Call {
     pub peer: SocketAddr,
     pub listener: Arc<ListenerInfo>,
-    /// A place among `queued.max.requests`.
-    slot: Mutex<Option<OwnedSemaphorePermit>>,
+    /// A place among `queued.max.requests`, and a share of `queued.max.request.bytes`.
+    slot: Mutex<Slot>,
     only_waits: AtomicBool,
 }
 
 impl Call {
     pub fn new(peer: SocketAddr, listener: Arc<ListenerInfo>) -> Call {
-        Call { peer, listener, slot: Mutex::new(None), only_waits: AtomicBool::new(false) }
+        Call { peer, listener, slot: Mutex::default(), only_waits: AtomicBool::new(false) }
     }
 
     /// Whether an API with these listeners is served where the call came in.
@@ -50,13 +53,13 @@ impl Call {
         }
     }
 
-    pub fn hold_slot(&self, slot: Option<OwnedSemaphorePermit>) {
+    pub fn hold_slot(&self, slot: Slot) {
         *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = slot;
     }
 
     /// Lets another request begin.
     pub fn release_slot(&self) {
-        self.hold_slot(None);
+        self.hold_slot(Slot::default());
     }
 
     /// The handler has done what had to take effect and from here on only waits for something to read: it no longer

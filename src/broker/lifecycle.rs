@@ -94,9 +94,12 @@ impl Lifecycle {
         self.heartbeat(false, failed).await.map(drop)
     }
 
-    /// Leaves in an orderly way: whoever can takes over the partitions that this broker leads. Returns when the broker may stop; after
+    /// Leaves in an orderly way, unless `controlled.shutdown.enable` is off: whoever can takes over the partitions that this broker leads. Returns when the broker may stop; after
     /// a while that is without having been let go.
     pub async fn leave(&self) {
+        if !self.config.at(&self.metadata.image()).broker.controlled_shutdown_enable {
+            return;
+        }
         let leaving = async {
             loop {
                 let seen = self.metadata.image().version;

@@ -65,6 +65,7 @@ fn log_config(topic: &TopicConfig, broker: &BrokerConfig) -> LogConfig {
         index_interval_bytes: size(topic.index_interval_bytes),
         segment_index_bytes: size(topic.segment_index_bytes),
         max_message_bytes: size(topic.max_message_bytes),
+        max_decompressed_message_bytes: size(topic.max_decompressed_message_bytes),
         message_timestamp_type: match topic.message_timestamp_type {
             MessageTimestampType::CreateTime => TimestampType::CreateTime,
             MessageTimestampType::LogAppendTime => TimestampType::LogAppendTime,

@@ -72,7 +72,9 @@ impl RunningNode {
             .inspect(|(name, address)| info!("Listener {name} on {address}"))
             .collect();
         let max_requests = count(broker_config.queued_max_requests);
-        let limits = ConnectionLimits::new(limits_of(&dynamic.at(&metadata.image()).broker), max_requests);
+        let max_bytes = usize::try_from(broker_config.queued_max_request_bytes).ok().filter(|max| *max > 0);
+        let limits = limits_of(&dynamic.at(&metadata.image()).broker);
+        let limits = ConnectionLimits::new(limits, max_requests, max_bytes);
         let listeners = Listeners::serve(bound, &api, &limits);
         let limits_task = tokio::spawn(follow_limits(limits, dynamic, metadata));
         Ok(RunningNode { addresses, listeners, limits_task, broker, controller, directories })

@@ -36,23 +36,12 @@ typed_config! {
         auto_create_topics_enable: bool = "auto.create.topics.enable",
         min_insync_replicas: i32 = "min.insync.replicas",
         cordoned_log_dirs: Vec<String> = "cordoned.log.dirs",
-        log_retention_check_interval_ms: i64 = "log.retention.check.interval.ms",
-        log_flush_scheduler_interval_ms: i64 = "log.flush.scheduler.interval.ms",
         log_flush_offset_checkpoint_interval_ms: i32 = "log.flush.offset.checkpoint.interval.ms",
         log_flush_start_offset_checkpoint_interval_ms: i32 = "log.flush.start.offset.checkpoint.interval.ms",
         replica_lag_time_max_ms: i64 = "replica.lag.time.max.ms",
         replica_high_watermark_checkpoint_interval_ms: i64 = "replica.high.watermark.checkpoint.interval.ms",
-        log_initial_task_delay_ms: i64 = "log.initial.task.delay.ms",
         num_recovery_threads_per_data_dir: i32 = "num.recovery.threads.per.data.dir",
         producer_id_expiration_ms: i32 = "producer.id.expiration.ms",
-        producer_id_expiration_check_interval_ms: i32 = "producer.id.expiration.check.interval.ms",
-
-        offsets_topic_replication_factor: i16 = "offsets.topic.replication.factor",
-        offsets_topic_num_partitions: i32 = "offsets.topic.num.partitions",
-        transaction_state_log_replication_factor: i16 = "transaction.state.log.replication.factor",
-        transaction_state_log_num_partitions: i32 = "transaction.state.log.num.partitions",
-        broker_heartbeat_interval_ms: i32 = "broker.heartbeat.interval.ms",
-        broker_session_timeout_ms: i32 = "broker.session.timeout.ms",
     }
 }
 

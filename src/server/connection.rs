@@ -26,7 +26,7 @@ use tokio::net::tcp::WriteHalf;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info};
 
-use super::frame_reader::{FrameReader, ReadError};
+use super::frame_reader::{Frame, FrameReader, ReadError};
 use super::limits::ConnectionLimits;
 use crate::api::{Api, Call, Handled, ListenerInfo, Reply};
 use crate::wire::rope::Rope;
@@ -57,7 +57,7 @@ enum Outstanding {
 
 /// What was read and has not begun.
 enum Next {
-    Frame(Bytes),
+    Frame(Frame),
     /// No frame: the connection is to be closed in its turn.
     Refused(String),
 }
@@ -74,7 +74,7 @@ enum Event {
     Written(io::Result<usize>),
     Reply(Reply),
     Handled(Handled),
-    Frame(Result<Option<Bytes>, ReadError>),
+    Frame(Result<Option<Frame>, ReadError>),
     Timer,
 }
 
@@ -88,7 +88,7 @@ pub async fn serve(
     settings: &Settings,
 ) {
     let (mut reader, mut writer) = stream.split();
-    let mut frames = FrameReader::new(settings.max_frame);
+    let mut frames = FrameReader::new(settings.max_frame, limits.request_bytes.clone());
     let mut work = Work::new(peer, listener, api, limits);
     let mut last_active = Instant::now();
     let mut idle = pin!(sleep_until(last_active + settings.max_idle));
@@ -192,8 +192,8 @@ impl Work {
             (Arc::clone(&self.api), Arc::clone(&self.limits.requests), Arc::clone(&call));
         let future = Box::pin(async move {
             // The semaphore is never closed; without a slot the request would still be handled.
-            of_handler.hold_slot(slots.acquire_owned().await.ok());
-            let handled = api.handle(&of_handler, frame).await;
+            of_handler.hold_slot([slots.acquire_owned().await.ok(), frame.memory]);
+            let handled = api.handle(&of_handler, frame.bytes).await;
             of_handler.release_slot();
             handled
         });

@@ -1,5 +1,5 @@
-//! How many connections and requests the node takes on: `max.connections`, `max.connections.per.ip` (with overrides) and
-//! `queued.max.requests`. A connection holds its place until its `ConnectionPermit` is dropped.
+//! How many connections and requests the node takes on: `max.connections`, `max.connections.per.ip` (with overrides),
+//! `queued.max.requests` and `queued.max.request.bytes`. A connection holds its place until its `ConnectionPermit` is dropped.
 //!
 //! As in Kafka, a connection beyond `max.connections` waits until another one ends, and one beyond what its address may have
 //! is turned away.
@@ -32,6 +32,8 @@ pub struct ConnectionLimits {
     room: Notify,
     /// One permit a request in work; the requests beyond it wait unread in their sockets.
     pub requests: Arc<Semaphore>,
+    /// One permit a byte of requests in memory, if they are bounded.
+    pub request_bytes: Option<Arc<Semaphore>>,
 }
 
 #[derive(Debug)]
@@ -49,11 +51,17 @@ pub struct ConnectionPermit {
 }
 
 impl ConnectionLimits {
-    /// `max_requests` is `queued.max.requests`.
-    pub fn new(config: LimitsConfig, max_requests: usize) -> Arc<ConnectionLimits> {
+    /// `max_requests` is `queued.max.requests`, `max_request_bytes` is `queued.max.request.bytes`.
+    pub fn new(
+        config: LimitsConfig,
+        max_requests: usize,
+        max_request_bytes: Option<usize>,
+    ) -> Arc<ConnectionLimits> {
         let requests = Arc::new(Semaphore::new(max_requests.clamp(1, Semaphore::MAX_PERMITS)));
+        let request_bytes =
+            max_request_bytes.map(|max| Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS))));
         let open = Mutex::new(Open { config, total: 0, by_ip: HashMap::new() });
-        Arc::new(ConnectionLimits { open, room: Notify::new(), requests })
+        Arc::new(ConnectionLimits { open, room: Notify::new(), requests, request_bytes })
     }
 
     /// The limits from now on; connections that are open stay.
@@ -135,7 +143,7 @@ mod tests {
 
     #[test]
     fn an_address_has_no_more_than_its_places() {
-        let limits = ConnectionLimits::new(config(9, 1), 1);
+        let limits = ConnectionLimits::new(config(9, 1), 1, None);
         let admit = |ip| limits.admit(ip).now_or_never().unwrap();
         let first = admit(A).unwrap();
         assert_eq!(admit(A).unwrap_err(), TooManyOfIp(1));
@@ -147,7 +155,7 @@ mod tests {
 
     #[test]
     fn beyond_the_total_a_connection_waits_for_a_place() {
-        let limits = ConnectionLimits::new(config(1, 9), 1);
+        let limits = ConnectionLimits::new(config(1, 9), 1, None);
         let first = limits.admit(A).now_or_never().unwrap().unwrap();
         let mut second = pin!(limits.admit(B));
         assert!(second.as_mut().now_or_never().is_none());

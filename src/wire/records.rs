@@ -188,11 +188,18 @@ impl<'a> Cursor<'a> {
 /// What skimming yields of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skimmed {
-    /// The whole record with its length.
-    pub size_in_bytes: usize,
+    /// The record without the length before it.
+    pub body_len: usize,
     pub timestamp_delta: i64,
     pub offset_delta: i32,
     pub has_key: bool,
+}
+
+impl Skimmed {
+    /// The whole record with its length.
+    pub fn size_in_bytes(&self) -> usize {
+        super::varint::varint_len(self.body_len as i32) + self.body_len
+    }
 }
 
 /// Bytes that are read from front to back: a slice, or a section that is decompressed on the way.
@@ -295,7 +302,7 @@ impl<S: Source> Body<'_, S> {
         }
     }
 
-    fn skim(&mut self, size_in_bytes: usize) -> Result<Skimmed, RecordError> {
+    fn skim(&mut self, body_len: usize) -> Result<Skimmed, RecordError> {
         self.u8()?;
         let timestamp_delta = self.varlong()?;
         let offset_delta = self.varint()? as i32;
@@ -313,15 +320,14 @@ impl<S: Source> Body<'_, S> {
         if self.left > 0 {
             return Err(RecordError::LengthMismatch(0));
         }
-        Ok(Skimmed { size_in_bytes, timestamp_delta, offset_delta, has_key })
+        Ok(Skimmed { body_len, timestamp_delta, offset_delta, has_key })
     }
 }
 
 fn skim_record<S: Source>(source: &mut S) -> Result<Skimmed, RecordError> {
     let len = source.varint()?;
     let left = u64::try_from(len).map_err(|_| RecordError::Length(len))?;
-    let size_in_bytes = super::varint::varint_len(len as i32) + left as usize;
-    Body { source, left }.skim(size_in_bytes).map_err(|error| match error {
+    Body { source, left }.skim(left as usize).map_err(|error| match error {
         RecordError::LengthMismatch(_) => RecordError::LengthMismatch(len),
         other => other,
     })
@@ -511,7 +517,7 @@ mod tests {
                 prop_assert_eq!(&headers, &written.3);
             }
             let skimmed = skim(&body, records.len() as i32).unwrap();
-            prop_assert_eq!(skimmed.iter().map(|s| s.size_in_bytes).sum::<usize>(), body.len());
+            prop_assert_eq!(skimmed.iter().map(Skimmed::size_in_bytes).sum::<usize>(), body.len());
             for (skimmed, record) in skimmed.iter().zip(&decoded) {
                 prop_assert_eq!(skimmed.has_key, record.key.is_some());
                 prop_assert_eq!(skimmed.offset_delta, record.offset_delta);

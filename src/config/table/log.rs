@@ -2,7 +2,9 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, double, int, list, long, string};
-use super::{COMPRESSIONS, NO_CLUSTER, NO_COMPACTION, rules};
+use super::{
+    COMPRESSIONS, NO_CLEANUP, NO_CLUSTER, NO_COMPACTION, NO_PREALLOCATION, NO_RETENTION, SWEEP, UPKEEP, rules,
+};
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
@@ -23,7 +25,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
     int("message.max.bytes", "1048588").at_least(0).high().cluster_wide()
         .doc("The largest batch of records that is accepted, as it is sent (after compression)."),
     int("max.decompressed.message.bytes", "2147483639").between(1, 2147483639).cluster_wide()
-        .doc("The most bytes that one compressed batch may expand to."),
+        .doc("The largest record that a compressed batch may hold, as it is unpacked."),
     string("compression.type", "producer").one_of(COMPRESSIONS).high().cluster_wide()
         .doc("How batches are stored: `producer` keeps them as they came, `uncompressed` unpacks them, any other packs them anew."),
     int("compression.gzip.level", "-1").rule(rules::GZIP_LEVEL, rules::gzip_level).cluster_wide()
@@ -42,17 +44,18 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How much earlier than its age a segment may end, chosen at random so that not all end at once; wins over the hours."),
     int("log.roll.jitter.hours", "0").at_least(0).high()
         .doc("The same in hours."),
-    long("log.retention.ms", "").null().high().cluster_wide()
+    long("log.retention.ms", "").null().high().cluster_wide().instead(NO_RETENTION)
         .doc("How long records are kept; -1 keeps them for ever. Wins over minutes and hours."),
-    int("log.retention.minutes", "").null().high()
+    int("log.retention.minutes", "").null().high().instead(NO_RETENTION)
         .doc("How long records are kept, in minutes; wins over hours."),
-    int("log.retention.hours", "168").high()
+    int("log.retention.hours", "168").high().instead(NO_RETENTION)
         .doc("How long records are kept, in hours."),
-    long("log.retention.bytes", "-1").high().cluster_wide()
+    long("log.retention.bytes", "-1").high().cluster_wide().instead(NO_RETENTION)
         .doc("How large a partition may grow before its oldest segments go; -1 sets no limit."),
-    long("log.retention.check.interval.ms", "300000").at_least(1)
+    long("log.retention.check.interval.ms", "300000").at_least(1).instead(NO_RETENTION)
         .doc("How often old segments are looked for."),
     list("log.cleanup.policy", "delete").list_of(&["compact", "delete"]).cluster_wide()
+        .instead(NO_CLEANUP)
         .doc("What becomes of old segments: `delete` drops them, `compact` keeps the last record of each key, both does both."),
     int("log.index.size.max.bytes", "10485760").at_least(4).cluster_wide()
         .doc("The size of an index file; a full one ends its segment."),
@@ -63,14 +66,14 @@ pub(super) const DEFS: &[ConfigDef] = &[
     long("log.flush.interval.ms", "").null().high().cluster_wide()
         .doc("After how long a partition's new records are synced to disk; unset, `log.flush.scheduler.interval.ms`."),
     long("log.flush.scheduler.interval.ms", "9223372036854775807").high()
-        .doc("How often partitions due for a sync are looked for."),
+        .doc("What `log.flush.interval.ms` is where it is unset. Partitions are synced when they are due; nothing looks for them at intervals."),
     int("log.flush.offset.checkpoint.interval.ms", "60000").at_least(0).high()
         .doc("How often the recovery points are written."),
     int("log.flush.start.offset.checkpoint.interval.ms", "60000").at_least(0).high()
         .doc("How often the log start offsets are written."),
     long("log.segment.delete.delay.ms", "60000").at_least(0).high().cluster_wide()
         .doc("How long the files of a deleted segment stay on disk."),
-    boolean("log.preallocate", "false").cluster_wide()
+    boolean("log.preallocate", "false").cluster_wide().instead(NO_PREALLOCATION)
         .doc("Whether a new segment gets its whole size at once."),
     string("log.message.timestamp.type", "CreateTime").one_of(&["CreateTime", "LogAppendTime"])
         .cluster_wide()
@@ -81,13 +84,13 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How far a record's time may lie ahead of the broker's clock."),
     long("log.dir.failure.timeout.ms", "30000").at_least(1).low().instead(NO_CLUSTER)
         .doc("How long a broker may fail to report a failed directory before it stops."),
-    long("log.initial.task.delay.ms", "30000").at_least(0).low().internal()
+    long("log.initial.task.delay.ms", "30000").at_least(0).low().internal().instead(UPKEEP)
         .doc("How long after the start the first upkeep of logs runs."),
     int("num.recovery.threads.per.data.dir", "2").at_least(1).high().cluster_wide()
         .doc("How many partitions of one directory are recovered at a time."),
     int("producer.id.expiration.ms", "86400000").at_least(1).low().cluster_wide()
         .doc("After how long without a write the state of a producer is forgotten."),
-    int("producer.id.expiration.check.interval.ms", "600000").at_least(1).low().internal()
+    int("producer.id.expiration.check.interval.ms", "600000").at_least(1).low().internal().instead(SWEEP)
         .doc("How often forgotten producers are looked for."),
     boolean("log.cleaner.enable", "true").instead(NO_COMPACTION)
         .doc("Whether compaction runs."),

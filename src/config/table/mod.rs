@@ -32,6 +32,8 @@ pub(super) use rules::parse_ip_overrides;
 const NO_ACL: &str = "nothing is authorised yet: every client may do everything";
 const NO_AUTH: &str = "clients are not authenticated yet";
 const NO_CLASSES: &str = "there is no Java virtual machine to load the class; what is built in is used";
+const NO_CLEANUP: &str =
+    "old segments stay as they are; on a topic with `compact` records must have keys all the same";
 const NO_CLUSTER: &str =
     "this version runs a single node: there is no other one to replicate to or to wait for";
 const NO_COMPACTION: &str = "compaction does not run yet: a compacted topic keeps every record";
@@ -41,7 +43,10 @@ const NO_MOVES: &str = "replicas are not moved between directories yet";
 const NO_PROVIDERS: &str = "references such as ${file:...} in other values are taken literally";
 const NO_PURGATORY: &str = "requests that waited are cleared away as they finish";
 const NO_QUOTA: &str = "quotas are not enforced yet";
+const NO_PREALLOCATION: &str = "a segment grows as records are written";
 const NO_RATE: &str = "connections are limited in number, not yet in rate";
+const NO_RETENTION: &str =
+    "retention does not run yet: records stay until they are deleted by DeleteRecords or with their topic";
 const NO_SASL: &str = "SASL is not served yet: only PLAINTEXT listeners start";
 const NO_SHARE: &str = "share groups are not served yet";
 const NO_STREAMS: &str = "streams groups are not served yet";
@@ -54,7 +59,9 @@ const EARLY: &str = "every listener opens when the broker is ready";
 const LINGER: &str = "what waits while the metadata log is synced is written together";
 const METADATA: &str = "the metadata log follows a fixed schedule of its own";
 const POOLS: &str = "num.network.threads and num.shard.threads size the pools";
+const SWEEP: &str = "expired producers are looked for every 30 seconds";
 const START: &str = "starting has no time limit";
+const UPKEEP: &str = "each kind of upkeep begins one interval of its own after the start";
 const UNSTABLE: &str = "only finished versions are offered";
 
 const COMPRESSIONS: &[&str] = &["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"];

@@ -2,11 +2,15 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, double, hours, int, list, long, minutes, same, string};
-use super::{COMPRESSIONS, NO_CLUSTER, NO_COMPACTION, NO_QUOTA, NO_SHARE, NO_TIERED, rules};
+use super::{
+    COMPRESSIONS, NO_CLEANUP, NO_CLUSTER, NO_COMPACTION, NO_PREALLOCATION, NO_QUOTA, NO_RETENTION, NO_SHARE,
+    NO_TIERED, rules,
+};
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
     list("cleanup.policy", "delete").list_of(&["compact", "delete"]).or(&[same("log.cleanup.policy")])
+        .instead(NO_CLEANUP)
         .doc("What becomes of old segments: `delete` drops them, `compact` keeps the last record of each key, both does both; empty keeps everything."),
     string("compression.type", "producer").one_of(COMPRESSIONS).or(&[same("compression.type")])
         .doc("How batches are stored: `producer` keeps them as they came, `uncompressed` unpacks them, any other packs them anew."),
@@ -51,7 +55,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("After how long a record is due for compaction at the latest."),
     int("max.decompressed.message.bytes", "2147483639").between(1, 2147483639)
         .or(&[same("max.decompressed.message.bytes")])
-        .doc("The most bytes that one compressed batch may expand to."),
+        .doc("The largest record that a compressed batch may hold, as it is unpacked."),
     int("max.message.bytes", "1048588").at_least(0).or(&[same("message.max.bytes")])
         .doc("The largest batch of records that is accepted, as it is sent (after compression)."),
     long("message.timestamp.after.max.ms", "3600000").at_least(0)
@@ -71,7 +75,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How long a record is safe from compaction."),
     int("min.insync.replicas", "1").at_least(1).or(&[same("min.insync.replicas")])
         .doc("How many replicas in sync an acks=all write needs."),
-    boolean("preallocate", "false").or(&[same("log.preallocate")])
+    boolean("preallocate", "false").or(&[same("log.preallocate")]).instead(NO_PREALLOCATION)
         .doc("Whether a new segment gets its whole size at once."),
     long("remote.copy.lag.bytes", "-1").at_least(-1).or(&[same("log.remote.copy.lag.bytes")])
         .instead(NO_TIERED)
@@ -84,10 +88,11 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("Whether remote data is deleted when the topic leaves remote storage."),
     boolean("remote.storage.enable", "false").instead(NO_TIERED)
         .doc("Whether segments of the topic move to remote storage."),
-    long("retention.bytes", "-1").or(&[same("log.retention.bytes")])
+    long("retention.bytes", "-1").or(&[same("log.retention.bytes")]).instead(NO_RETENTION)
         .doc("How large a partition may grow before its oldest segments go; -1 sets no limit."),
     long("retention.ms", "604800000").at_least(-1)
         .or(&[same("log.retention.ms"), minutes("log.retention.minutes"), hours("log.retention.hours")])
+        .instead(NO_RETENTION)
         .doc("How long records are kept; -1 keeps them for ever."),
     int("segment.bytes", "1073741824").at_least(1048576).or(&[same("log.segment.bytes")])
         .doc("The size at which a new segment file begins."),

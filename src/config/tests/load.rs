@@ -1,6 +1,7 @@
 //! What sources make of a configuration: precedence, warnings, and how wrong values are named.
 
 use super::{alone_with, load_file};
+use crate::config::value::Value;
 use crate::config::{Sources, load};
 
 fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -17,7 +18,7 @@ fn without_any_source_a_node_stands_alone_and_nothing_is_warned_about() {
     assert!(config.node.controller_listeners.is_empty());
     assert_eq!(config.node.log_dirs, [std::path::PathBuf::from("./floodmark-data")]);
     assert_eq!(config.node.metadata_log_dir, config.node.log_dirs[0]);
-    assert_eq!(config.layers.broker_config().offsets_topic_replication_factor, 1);
+    assert_eq!(config.layers.value("offsets.topic.replication.factor"), Value::Integer(1));
 }
 
 #[test]
@@ -121,10 +122,11 @@ fn a_wrong_password_is_not_shown() {
 #[test]
 fn one_warning_for_each_property_without_effect() {
     let config = alone_with(
-        "num.io.threads=8\nssl.keystore.location=/k\nsuper.users=User:a\nno.such.property=1\nlog.retention.hours=1\n",
+        "num.io.threads=8\nssl.keystore.location=/k\nsuper.users=User:a\nno.such.property=1\nlog.segment.bytes=2000000\nlog.retention.hours=1\n",
     )
     .unwrap();
     let ends = [
+        ":12: log.retention.hours has no effect: retention does not run yet: records stay until they are deleted by DeleteRecords or with their topic",
         ":10: no.such.property is not a known property; it is ignored",
         ":7: num.io.threads has no effect: num.network.threads and num.shard.threads size the pools",
         ":8: ssl.keystore.location has no effect: TLS is not served yet: only PLAINTEXT listeners start",

@@ -25,6 +25,8 @@ pub struct LogConfig {
     /// `segment.index.bytes`
     pub segment_index_bytes: u32,
     pub max_message_bytes: u32,
+    /// The largest record of a compressed batch.
+    pub max_decompressed_message_bytes: u32,
     pub message_timestamp_type: TimestampType,
     pub message_timestamp_before_max_ms: i64,
     pub message_timestamp_after_max_ms: i64,
@@ -55,6 +57,7 @@ impl Default for LogConfig {
             index_interval_bytes: 4096,
             segment_index_bytes: 10 << 20,
             max_message_bytes: 1_048_588,
+            max_decompressed_message_bytes: i32::MAX as u32 - 8,
             message_timestamp_type: TimestampType::CreateTime,
             message_timestamp_before_max_ms: i64::MAX,
             message_timestamp_after_max_ms: 3_600_000,

@@ -1,4 +1,5 @@
-//! When the active segment makes way for a new one, and how.
+//! When the active segment makes way for a new one, and how. As in Kafka, only an append rolls: a segment to which nothing
+//! is written stays however old it is.
 //!
 //! Invariant: a sealed segment's indexes are complete and exactly as long as their entries.
 
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 use super::read::header_at;
 use super::segment::Segment;
-use super::{Active, Log, LogError};
+use super::{Active, Log};
 use crate::types::{Offset, TimestampMs};
 
 /// What an append will add to the active segment.
@@ -20,22 +21,6 @@ pub(super) struct Coming {
 }
 
 impl Log {
-    /// Rolls when the active segment is too old, even if nothing is appended. `true` when it did.
-    pub fn roll_if_due(&mut self, now: TimestampMs) -> Result<bool, LogError> {
-        self.check_in_service()?;
-        let segment = self.active().clone();
-        let age = self.age_at(&segment, now, now);
-        let due =
-            segment.size() > 0 && self.or_poison("reading a segment", age)? > self.roll_after_ms(&segment);
-        if due {
-            let at = self.ruler.log_end;
-            let rolled = self.roll(at, now);
-            self.or_full("roll", rolled)?;
-            self.publish();
-        }
-        Ok(due)
-    }
-
     /// Rolls when the active segment cannot or should not take what is coming.
     pub(super) fn roll_for(&mut self, coming: Coming, now: TimestampMs) -> io::Result<()> {
         if !self.must_roll(&coming, now)? {

@@ -70,7 +70,6 @@ enum Op {
     Close,
     Kill,
     Crash(u64),
-    RollDue,
     ForgetTail,
 }
 
@@ -93,7 +92,6 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Close),
         1 => Just(Op::Kill),
         2 => any::<u64>().prop_map(Op::Crash),
-        1 => Just(Op::RollDue),
         1 => Just(Op::ForgetTail),
     ]
 }
@@ -220,9 +218,6 @@ impl World {
             Op::Crash(seed) => {
                 self.disk.crash(*seed);
                 let _ = self.reopen(false, now);
-            }
-            Op::RollDue => {
-                self.log.roll_if_due(now).unwrap();
             }
             Op::ForgetTail => self.log.expire_tail(now.plus_ms(1)),
         }

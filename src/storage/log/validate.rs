@@ -39,6 +39,8 @@ pub struct Rules {
     /// `None`: the codec that the producer chose.
     pub codec: Option<Codec>,
     pub batch_bytes_max: usize,
+    /// The largest record of a compressed batch.
+    pub record_bytes_max: usize,
     /// What a compressed batch may expand to.
     pub expansion_max: usize,
 }
@@ -60,6 +62,7 @@ impl Rules {
                 }
             },
             batch_bytes_max,
+            record_bytes_max: config.max_decompressed_message_bytes as usize,
             expansion_max: EXPANSION_FLOOR.max(batch_bytes_max.saturating_mul(EXPANSION_FACTOR)),
         }
     }
@@ -107,6 +110,8 @@ pub enum InvalidBatch {
     Sequence(i32),
     #[error("record {index} has the offset delta {offset_delta}")]
     OffsetDelta { index: i32, offset_delta: i32 },
+    #[error("record {index} has {size} bytes and the topic takes at most {max} in a compressed batch")]
+    RecordTooLarge { index: i32, size: usize, max: usize },
     #[error("record {index}: {error}")]
     Record { index: i32, error: RecordError },
 }
@@ -174,6 +179,10 @@ pub fn validate(
     };
     let mut body = records.slice(HEADER_LEN..);
     let mut walk = Walk::new(&header, rules, now);
+    if compression == Compression::None {
+        // The size of the batch says enough.
+        walk.record_bytes_max = usize::MAX;
+    }
     match (compression, target) {
         (Compression::None, _) => walk.all(Skim::new(&body, header.record_count))?,
         (_, None) => {
@@ -264,6 +273,7 @@ struct Walk<'r> {
     /// The batch claims that a leader has set its timestamps.
     log_append_time: bool,
     max_timestamp: TimestampMs,
+    record_bytes_max: usize,
     index: i32,
     rejected: Rejected,
     bad_timestamp: bool,
@@ -277,6 +287,7 @@ impl<'r> Walk<'r> {
             base_timestamp: header.base_timestamp,
             log_append_time: header.timestamp_type() == TimestampType::LogAppendTime,
             max_timestamp: TimestampMs::NONE,
+            record_bytes_max: rules.record_bytes_max,
             index: 0,
             rejected: Rejected { errors: Vec::new(), count: 0 },
             bad_timestamp: false,
@@ -300,7 +311,10 @@ impl<'r> Walk<'r> {
     }
 
     fn record(&mut self, record: &Skimmed) -> Result<(), InvalidBatch> {
-        let Skimmed { offset_delta, timestamp_delta, has_key, .. } = *record;
+        let Skimmed { body_len: size, offset_delta, timestamp_delta, has_key } = *record;
+        if size > self.record_bytes_max {
+            return Err(InvalidBatch::RecordTooLarge { index: self.index, size, max: self.record_bytes_max });
+        }
         if offset_delta != self.index {
             return Err(InvalidBatch::OffsetDelta { index: self.index, offset_delta });
         }

@@ -263,6 +263,24 @@ fn sizes_are_bounded_as_sent_as_written_and_as_expanded() {
 }
 
 #[test]
+fn the_records_of_a_compressed_batch_are_bounded_one_by_one() {
+    let plain = three(Compression::None);
+    let records = Skim::new(&plain[HEADER_LEN..], 3);
+    let largest = records.map(|record| record.unwrap().body_len).max().unwrap();
+    let exact = Rules { record_bytes_max: largest, ..rules() };
+    let less = Rules { record_bytes_max: largest - 1, ..rules() };
+    for target in [None, Some(Codec::NONE), Some(Compression::Lz4.into())] {
+        let (exact, less) = (Rules { codec: target, ..exact }, Rules { codec: target, ..less });
+        for codec in &Compression::ALL[1..] {
+            validated(&three(*codec), &exact).unwrap();
+            let refused = invalid(validated(&three(*codec), &less));
+            assert_eq!(refused, InvalidBatch::RecordTooLarge { index: 0, size: largest, max: largest - 1 });
+        }
+        validated(&plain, &less).unwrap();
+    }
+}
+
+#[test]
 fn a_bomb_costs_no_memory() {
     // 64 MiB of one record in about 6 KB of zstd.
     let mut builder = BatchBuilder::new().compression(Compression::Zstd);

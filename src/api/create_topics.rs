@@ -42,7 +42,7 @@ pub async fn handle(api: &Api, _: &Call, request: Request<CreateTopicsRequest>) 
             }
             Ok(created) => {
                 let asked = topics.iter().find(|topic| topic.name == name);
-                describe(api, &image, version, shown, &created, asked)
+                describe(api, &image, version, shown.with_error_message(None), &created, asked)
             }
         }
     });

@@ -203,7 +203,7 @@ async fn topics_come_and_go_at_every_version() {
     node.stop().await;
 }
 
-fn create_partitions_request(topic: &str, count: i32) -> CreatePartitionsRequest {
+pub fn create_partitions_request(topic: &str, count: i32) -> CreatePartitionsRequest {
     let topic = create_partitions_request::CreatePartitionsTopic::default()
         .with_name(topic_name(topic))
         .with_count(count)

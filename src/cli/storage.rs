@@ -34,37 +34,59 @@ fn all_dirs(config: &Config) -> BTreeSet<PathBuf> {
 }
 
 fn info(config: &Config) -> Result<(), Failure> {
-    let mut problems = Vec::new();
+    let (mut there, mut problems) = (Vec::new(), Vec::new());
     let mut found: Option<MetaProperties> = None;
-    let dirs = all_dirs(config);
-    println!("Found log director{}:", if dirs.len() == 1 { "y" } else { "ies" });
-    for dir in &dirs {
-        println!("  {}", dir.display());
-        match read_meta_properties(&RealDisk, dir) {
-            Ok(Some(properties)) => {
-                if let Some(other) = &found
-                    && other.cluster_id != properties.cluster_id
-                {
-                    problems.push(format!("{} belongs to another cluster", dir.display()));
-                }
+    for dir in all_dirs(config) {
+        if dir.is_dir() {
+            there.push(dir.clone());
+        }
+        match look_into(&dir, found.as_ref()) {
+            Ok(properties) => {
                 found.get_or_insert(properties);
             }
-            Ok(None) if dir.is_dir() => problems.push(format!("{} is not formatted.", dir.display())),
-            Ok(None) => problems.push(format!("{} does not exist", dir.display())),
-            Err(error) => problems.push(error.to_string()),
+            Err(problem) => problems.push(problem),
         }
     }
+    if !there.is_empty() {
+        println!("Found log director{}:", if there.len() == 1 { "y" } else { "ies" });
+        for dir in &there {
+            println!("  {}", dir.display());
+        }
+        println!();
+    }
     if let Some(properties) = &found {
-        println!("\nFound metadata: {}", shown(properties));
+        println!("Found metadata: {}\n", shown(properties));
     }
     if problems.is_empty() {
         return Ok(());
     }
-    println!("\nFound problem{}:", if problems.len() == 1 { "" } else { "s" });
+    println!("Found problem{}:", if problems.len() == 1 { "" } else { "s" });
     for problem in &problems {
         println!("  {problem}");
     }
-    Err("not every directory is formatted".into())
+    Err("the directories are not ready".into())
+}
+
+/// What a directory is formatted for, or what is wrong with it, also beside what others are formatted for.
+fn look_into(dir: &Path, other: Option<&MetaProperties>) -> Result<MetaProperties, String> {
+    if !dir.is_dir() {
+        let what = if dir.exists() { "is not a directory" } else { "does not exist" };
+        return Err(format!("{} {what}", dir.display()));
+    }
+    let properties = match read_meta_properties(&RealDisk, dir) {
+        Ok(Some(properties)) => properties,
+        Ok(None) => return Err(format!("{} is not formatted.", dir.display())),
+        Err(error) => return Err(format!("{}: {error}", dir.join(META_PROPERTIES_FILE).display())),
+    };
+    match other {
+        Some(other) if other.cluster_id != properties.cluster_id => {
+            Err(format!("{} belongs to another cluster: {}", dir.display(), properties.cluster_id))
+        }
+        Some(other) if other.node_id != properties.node_id => {
+            Err(format!("{} belongs to another node: {}", dir.display(), properties.node_id))
+        }
+        _ => Ok(properties),
+    }
 }
 
 fn shown(properties: &MetaProperties) -> String {

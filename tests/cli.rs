@@ -1,0 +1,268 @@
+//! The command line as scripts see it: what is printed where, and the exit codes.
+
+#![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// A place with a configuration file for a node on two directories.
+struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place { dir };
+        place.configure("");
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.path("server.properties")
+    }
+
+    /// Writes the configuration, with these lines at its end.
+    fn configure(&self, lines: &str) {
+        let (a, b) = (self.path("a"), self.path("b"));
+        let text = format!(
+            "process.roles=broker,controller\nnode.id=1\nlisteners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0\n\
+             controller.listener.names=CONTROLLER\ncontroller.quorum.voters=1@127.0.0.1:9093\n\
+             log.dirs={},{}\n{lines}",
+            a.display(),
+            b.display()
+        );
+        std::fs::write(self.file(), text).unwrap();
+    }
+
+    /// Runs a command with the configuration file.
+    fn run(&self, command: &[&str]) -> Ended {
+        let file = self.file();
+        run(&[command, &["--config", file.to_str().unwrap()]].concat())
+    }
+
+    /// Formats both directories and gives the cluster's id.
+    fn format(&self) -> String {
+        let id = random_uuid();
+        self.run(&["storage", "format", "--cluster-id", &id]).expect(0);
+        id
+    }
+
+    /// A node that runs in a process of its own.
+    fn start(&self) -> Node {
+        let mut command = floodmark();
+        let mut child = command
+            .arg("--config")
+            .arg(self.file())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut node = Node { child, lines: Box::new(lines.map_while(Result::ok)) };
+        node.wait_for("[KafkaRaftServer nodeId=1] Kafka Server started");
+        node
+    }
+}
+
+/// What a command left.
+struct Ended {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Ended {
+    #[track_caller]
+    fn expect(self, code: i32) -> Ended {
+        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self
+    }
+
+    #[track_caller]
+    fn says(self, words: &str) -> Ended {
+        assert!(self.stdout.contains(words), "no '{words}' in: {}", self.stdout);
+        self
+    }
+
+    #[track_caller]
+    fn complains(self, words: &str) -> Ended {
+        assert!(self.stderr.contains(words), "no '{words}' in: {}", self.stderr);
+        self
+    }
+}
+
+/// The program without what the environment of the test would change.
+fn floodmark() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_floodmark"));
+    command.env_clear();
+    command
+}
+
+fn run(arguments: &[&str]) -> Ended {
+    let Output { status, stdout, stderr } = floodmark().args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
+}
+
+fn random_uuid() -> String {
+    run(&["storage", "random-uuid"]).expect(0).stdout.trim_end().to_owned()
+}
+
+/// A process, killed when the test is over.
+struct Node {
+    child: Child,
+    lines: Box<dyn Iterator<Item = String>>,
+}
+
+impl Node {
+    fn wait_for(&mut self, words: &str) {
+        assert!(self.lines.any(|line| line.contains(words)), "the process ended without '{words}'");
+    }
+
+    /// Asks the process to end, and waits for that.
+    fn terminate(mut self) -> Option<i32> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.wait_for("Stopped");
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn random_ids_are_kafkas() {
+    let (one, two) = (random_uuid(), random_uuid());
+    assert_ne!(one, two);
+    for id in [one, two] {
+        assert_eq!(id.len(), 22);
+        assert!(
+            id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_') && !id.starts_with('-')
+        );
+    }
+}
+
+#[test]
+fn directories_are_formatted_once() {
+    let place = Place::new();
+    place.run(&["storage", "info"]).expect(1).says("Found problems:").says("does not exist");
+    let id = place.format();
+    let info = place.run(&["storage", "info"]).expect(0);
+    info.says("Found log directories:").says(&format!("cluster.id={id}")).says("node.id=1");
+
+    let again = ["storage", "format", "--cluster-id", &id];
+    place.run(&again).expect(1).complains("is already formatted");
+    let ignoring = [&again[..], &["--ignore-formatted"]].concat();
+    place.run(&ignoring).expect(0).says("All of the log directories are already formatted.");
+    std::fs::remove_dir_all(place.path("b")).unwrap();
+    place.run(&ignoring).expect(0).says("Formatting data directory").says("/b with metadata.version 4.4-IV2");
+
+    let other = random_uuid();
+    let other = ["storage", "format", "--ignore-formatted", "--cluster-id", &other];
+    place.run(&other).expect(1).complains("Invalid cluster.id in");
+}
+
+#[test]
+fn what_cannot_be_formatted_is_refused_before_anything_is_written() {
+    let place = Place::new();
+    let id = random_uuid();
+    for (arguments, words) in [
+        (vec!["--cluster-id", "short"], "an id of 22 letters"),
+        (vec!["--cluster-id", &id, "--release-version", "9.9"], "9.9 is not a metadata version"),
+        (vec!["--cluster-id", &id, "--feature", "group.version=many"], "not a level"),
+        (vec!["--cluster-id", &id, "--feature", "no.such.feature=1"], "no.such.feature"),
+        (vec!["--cluster-id", &id, "--no-initial-controllers"], "--standalone"),
+    ] {
+        place.run(&[&["storage", "format"], &arguments[..]].concat()).expect(1).complains(words);
+        assert!(!place.path("a").exists() && !place.path("b").exists(), "{arguments:?}");
+    }
+    let older = ["storage", "format", "--cluster-id", &id, "--release-version", "4.0", "--standalone"];
+    place.run(&older).expect(0).says("with metadata.version 4.0-IV3");
+}
+
+#[test]
+fn info_finds_what_does_not_fit_together() {
+    let place = Place::new();
+    place.format();
+    let foreign = Place::new();
+    foreign.format();
+    let properties = "meta.properties";
+    std::fs::copy(foreign.path("b").join(properties), place.path("b").join(properties)).unwrap();
+    place.run(&["storage", "info"]).expect(1).says("belongs to another cluster");
+    std::fs::remove_dir_all(place.path("b")).unwrap();
+    std::fs::write(place.path("b"), "").unwrap();
+    place.run(&["storage", "info"]).expect(1).says("is not a directory");
+}
+
+#[test]
+fn a_wrong_configuration_is_told_with_file_key_value_and_reason() {
+    let place = Place::new();
+    let file = place.file();
+    let file = file.to_str().unwrap();
+    run(&["config", "check", file]).expect(0).says("the configuration is valid");
+
+    place.configure("num.partitions=many\nlog.segment.bytes=1\n");
+    let told = format!("{file}:7: num.partitions=many: must be a whole number");
+    let checked = run(&["config", "check", file]).expect(1).complains(&told);
+    // All that is wrong is told at once.
+    checked.complains("log.segment.bytes=1");
+    // The node does not start on it either.
+    place.run(&[]).expect(1).complains(&told);
+    assert!(!place.path("a").exists());
+
+    place.configure("no.such.key=1\nzookeeper.connect=localhost\n");
+    run(&["config", "check", file]).expect(0).says("warning: ").says("no.such.key is not a known property");
+    let overridden = ["config", "check", file, "--override", "num.partitions=0"];
+    run(&overridden).expect(1).complains("num.partitions=0");
+    run(&["config", "check", "no/such/file"]).expect(1).complains("no/such/file");
+    run(&["--override", "novalue"]).expect(2).complains("KEY=VALUE");
+    run(&["--bogus"]).expect(2);
+}
+
+#[test]
+fn a_node_runs_until_it_is_told_to_stop_and_leaves_its_metadata() {
+    let place = Place::new();
+    place.run(&["metadata", "dump"]).expect(1).complains("has no metadata");
+    let id = place.format();
+    let node = place.start();
+    place.run(&[]).expect(1).complains("is in use by another process");
+    assert_eq!(node.terminate(), Some(0));
+
+    let dump = place.run(&["metadata", "dump"]).expect(0);
+    let lines: Vec<serde_json::Value> =
+        dump.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().any(|line| line.get("entry").is_some()), "entries of the log");
+    let registered = |line: &serde_json::Value| line.to_string().contains("REGISTER_BROKER_RECORD");
+    assert!(lines.iter().any(|line| line.get("image").is_some() && registered(line)), "{}", dump.stdout);
+
+    let output = place.path("out");
+    std::fs::create_dir(&output).unwrap();
+    let exported = place.run(&["metadata", "export", output.to_str().unwrap()]).expect(0);
+    let snapshot = Path::new(exported.stdout.trim_end());
+    assert!(snapshot.starts_with(&output) && snapshot.extension().unwrap() == "checkpoint");
+    assert!(std::fs::metadata(snapshot).unwrap().len() > 0);
+
+    // It starts on what it left, as the same cluster.
+    assert_eq!(place.start().terminate(), Some(0));
+    place.run(&["storage", "info"]).expect(0).says(&id);
+}
+
+#[test]
+fn help_teaches_and_the_version_is_told() {
+    run(&["--version"]).expect(0).says(env!("CARGO_PKG_VERSION"));
+    run(&["--help"]).expect(0).says("storage").says("Examples:");
+    run(&["completions", "bash"]).expect(0).says("floodmark");
+}

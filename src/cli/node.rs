@@ -17,11 +17,14 @@ use crate::api::{Api, ListenerInfo, ListenerRole, Node};
 use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::loggers::Loggers;
 use crate::broker::start::{BrokerOptions, RunningBroker};
-use crate::config::{BrokerConfig, Config, Listener, NodeConfig};
+use crate::config::{BrokerConfig, Config, Listener, ListenerName, NodeConfig};
 use crate::controller::{self, Controller, ControllerConfig, Member, MetadataHandle, Timing};
 use crate::metadata::brokers::Endpoint;
+use crate::metadata::controllers;
+use crate::metadata::features::supported_features;
 use crate::server::{BoundListener, ConnectionLimits, LimitsConfig, ListenerConfig, Listeners};
 use crate::storage::disk::{Disk, RealDisk};
+use crate::types::Uuid;
 
 /// A node that serves. Whoever holds it stops it.
 pub struct RunningNode {
@@ -53,6 +56,7 @@ impl RunningNode {
         let bound = bind(node, &broker_config)?;
         let (metadata, controller) =
             start_controller(&disk, node, &directories, &bound, broker_config.min_insync_replicas).await?;
+        register_controller(&metadata, node, &bound).await?;
         let dynamic = Arc::new(DynamicConfig::new(node.node_id, config.layers.clone()));
         let options = BrokerOptions {
             id: node.node_id,
@@ -122,11 +126,10 @@ async fn start_controller(
     min_insync_replicas: i32,
 ) -> Result<(MetadataHandle, Controller), Failure> {
     let (dir, directory_id) = directories.metadata_dir.clone();
-    let of_controller = bound.iter().filter(|listener| listener.info().role == ListenerRole::Controller);
-    let endpoints = of_controller.map(|listener| controller::Endpoint {
-        listener: listener.info().name.to_string(),
-        host: listener.address().ip().to_string(),
-        port: listener.address().port(),
+    let endpoints = controller_endpoints(node, bound).into_iter().map(|endpoint| controller::Endpoint {
+        listener: endpoint.listener.to_string(),
+        host: endpoint.host.to_string(),
+        port: endpoint.port,
     });
     let me = Member { directory_id, endpoints: endpoints.collect() };
     let bootstrap_records = bootstrap::read(disk.as_ref(), &dir, min_insync_replicas)?;
@@ -142,6 +145,24 @@ async fn start_controller(
         bootstrap_records,
     };
     Ok(controller::start(config).await?)
+}
+
+/// Tells the cluster where this controller listens, if it does.
+async fn register_controller(
+    metadata: &MetadataHandle,
+    node: &NodeConfig,
+    bound: &[BoundListener],
+) -> Result<(), Failure> {
+    let registration = controllers::Registration {
+        id: node.node_id,
+        incarnation: Uuid::new_v4(),
+        endpoints: controller_endpoints(node, bound),
+        features: supported_features(),
+    };
+    if !registration.endpoints.is_empty() {
+        metadata.run(move |image| controllers::register(image, &registration)).await?;
+    }
+    Ok(())
 }
 
 fn bind(node: &NodeConfig, config: &BrokerConfig) -> Result<Vec<BoundListener>, Failure> {
@@ -174,13 +195,26 @@ fn listener_config(listener: &Listener, role: ListenerRole, config: &BrokerConfi
 
 /// Where others are told that this broker listens.
 fn endpoints(node: &NodeConfig, bound: &[BoundListener]) -> Vec<Endpoint> {
-    let port = |name: &crate::config::ListenerName| {
-        let listener = bound.iter().find(|listener| *listener.info().name == *name.as_str())?;
-        Some(listener.address().port())
-    };
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let advertised = node.advertised(&port, &host).into_iter();
+    as_endpoints(node.advertised(&|name| port(bound, name), &host()))
+}
+
+/// The same for its controller listeners.
+fn controller_endpoints(node: &NodeConfig, bound: &[BoundListener]) -> Vec<Endpoint> {
+    as_endpoints(node.advertised_controllers(&|name| port(bound, name), &host()))
+}
+
+fn port(bound: &[BoundListener], name: &ListenerName) -> Option<u16> {
+    let listener = bound.iter().find(|listener| *listener.info().name == *name.as_str())?;
+    Some(listener.address().port())
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn as_endpoints(advertised: Vec<Listener>) -> Vec<Endpoint> {
     advertised
+        .into_iter()
         .map(|listener| Endpoint {
             listener: listener.name.as_str().into(),
             host: listener.host.unwrap_or_default().into(),

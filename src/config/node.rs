@@ -35,6 +35,8 @@ pub struct NodeConfig {
     pub controller_listeners: Vec<Listener>,
     /// What clients and brokers are told: see [`NodeConfig::advertised`] for addresses once ports are bound.
     pub advertised_listeners: Vec<Listener>,
+    /// What those who look for controllers are told, for each listener of `controller_listeners`.
+    pub advertised_controller_listeners: Vec<Listener>,
     pub inter_broker_listener: ListenerName,
     pub controller_listener_names: Vec<ListenerName>,
     pub quorum: Quorum,
@@ -68,16 +70,35 @@ impl NodeConfig {
     /// What clients and brokers are told, with the ports that were really bound. `bound` knows each listener's port;
     /// `host` stands for a listener on every interface that has no address of its own.
     pub fn advertised(&self, bound: &dyn Fn(&ListenerName) -> Option<u16>, host: &str) -> Vec<Listener> {
-        let resolve = |listener: &Listener| {
-            let mut listener = listener.clone();
-            listener.host.get_or_insert_with(|| host.to_owned());
-            if listener.port == 0 {
-                listener.port = bound(&listener.name).unwrap_or(0);
-            }
-            listener
-        };
-        self.advertised_listeners.iter().map(resolve).collect()
+        resolve(&self.advertised_listeners, bound, host)
     }
+
+    /// The same for those who look for controllers.
+    pub fn advertised_controllers(
+        &self,
+        bound: &dyn Fn(&ListenerName) -> Option<u16>,
+        host: &str,
+    ) -> Vec<Listener> {
+        resolve(&self.advertised_controller_listeners, bound, host)
+    }
+}
+
+fn resolve(
+    listeners: &[Listener],
+    bound: &dyn Fn(&ListenerName) -> Option<u16>,
+    host: &str,
+) -> Vec<Listener> {
+    let resolve = |listener: &Listener| {
+        let mut listener = listener.clone();
+        // A broker is not told to clients by these, but a controller may be bound to them.
+        listener.host = listener.host.filter(|host| !matches!(host.as_str(), "0.0.0.0" | "::"));
+        listener.host.get_or_insert_with(|| host.to_owned());
+        if listener.port == 0 {
+            listener.port = bound(&listener.name).unwrap_or(0);
+        }
+        listener
+    };
+    listeners.iter().map(resolve).collect()
 }
 
 fn is_local(host: &str) -> bool {
@@ -146,7 +167,12 @@ impl Reader<'_> {
         let explicit = self.layers.is_set("advertised.listeners");
         let advertised =
             if explicit { self.listeners("advertised.listeners", &protocols) } else { listeners.clone() };
-        let advertised_listeners: Vec<_> = advertised.into_iter().filter(|it| !is_controllers(it)).collect();
+        let (of_controllers, advertised_listeners): (Vec<_>, Vec<_>) =
+            advertised.into_iter().partition(|it| is_controllers(it));
+        let told = |listener: &Listener| {
+            of_controllers.iter().find(|told| told.name == listener.name).unwrap_or(listener).clone()
+        };
+        let advertised_controller_listeners = controller_listeners.iter().map(told).collect();
         let node = NodeConfig {
             node_id,
             roles,
@@ -158,6 +184,7 @@ impl Reader<'_> {
             listeners,
             controller_listeners,
             advertised_listeners,
+            advertised_controller_listeners,
             controller_listener_names,
         };
         self.check_quorum(&node, alone_by_default);

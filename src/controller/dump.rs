@@ -1,6 +1,7 @@
 //! Reads a metadata directory from outside, changing nothing: what the newest snapshot holds and what follows it in the
 //! log. For `floodmark metadata dump`; the node need not be running, and may be.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,8 +21,10 @@ use crate::types::NodeId;
 /// Why a metadata directory cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
+    #[error("{} holds no metadata: no node that keeps it there has started yet", .0.display())]
+    Nothing(PathBuf),
     #[error("{path}: {source}")]
-    Io { path: PathBuf, source: std::io::Error },
+    Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
     State(#[from] OpenStateError),
     #[error(transparent)]
@@ -80,7 +83,12 @@ pub enum DumpedPayload {
 
 /// Opens the metadata log directory `dir` (`<metadata.log.dir>/__cluster_metadata-0`).
 pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Dump, DumpError> {
-    let HardState { vote, purged, committed, .. } = hard_state::peek(&*disk, dir)?;
+    let HardState { vote, purged, committed, .. } = match hard_state::peek(&*disk, dir) {
+        Err(OpenStateError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Err(DumpError::Nothing(dir.to_owned()));
+        }
+        state => state?,
+    };
     let io = |source| DumpError::Io { path: dir.to_owned(), source };
     let newest = SnapshotDir::new(Arc::clone(&disk), dir).newest().map_err(io)?;
     let mut snapshot = None;

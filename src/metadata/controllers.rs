@@ -1,10 +1,66 @@
 //! The registered controllers. Kept and handed on; the Raft membership, not this, says who votes.
 
+use super::brokers::Endpoint;
 use super::record::Record;
-use crate::types::NodeId;
-use crate::wire::messages::metadata::{RegisterControllerRecord, UnregisterControllerRecord};
+use super::{Decision, Image};
+use crate::types::{NodeId, Uuid};
+use crate::wire::messages::StrBytes;
+use crate::wire::messages::metadata::{
+    ControllerEndpoint, ControllerFeature, RegisterControllerRecord, UnregisterControllerRecord,
+};
 use imbl::OrdMap;
 use std::sync::Arc;
+
+/// What a starting controller says of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Registration {
+    pub id: NodeId,
+    /// Chosen by each process at its start.
+    pub incarnation: Uuid,
+    /// Its controller listeners, as others are told.
+    pub endpoints: Vec<Endpoint>,
+    /// The lowest and highest level of each feature that it supports.
+    pub features: Vec<(&'static str, i16, i16)>,
+}
+
+/// Registers a controller, in place of what was registered under its id: with nothing to do for the incarnation that is
+/// registered, and never below the metadata version that knows of controllers. True when it is registered.
+pub fn register(image: &Image, registration: &Registration) -> Decision<bool> {
+    if !image.metadata_version().has_controller_registrations() {
+        return Decision::reply(false);
+    }
+    let registered = image.controllers.get(registration.id);
+    if registered.is_some_and(|registered| registered.incarnation_id == registration.incarnation) {
+        return Decision::reply(true);
+    }
+    Decision::new(vec![registration.to_record().into()], true)
+}
+
+impl Registration {
+    fn to_record(&self) -> RegisterControllerRecord {
+        let text = |text: &str| StrBytes::from_string(text.to_owned());
+        let endpoint = |endpoint: &Endpoint| ControllerEndpoint {
+            name: text(&endpoint.listener),
+            host: text(&endpoint.host),
+            port: endpoint.port,
+            security_protocol: endpoint.security_protocol,
+            ..ControllerEndpoint::default()
+        };
+        let feature = |&(name, min, max): &(&str, i16, i16)| ControllerFeature {
+            name: text(name),
+            min_supported_version: min,
+            max_supported_version: max,
+            ..ControllerFeature::default()
+        };
+        RegisterControllerRecord {
+            controller_id: self.id.0,
+            incarnation_id: self.incarnation,
+            end_points: self.endpoints.iter().map(endpoint).collect(),
+            features: self.features.iter().map(feature).collect(),
+            ..RegisterControllerRecord::default()
+        }
+    }
+}
 
 /// Controllers by id, as they registered.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,5 +87,51 @@ impl Controllers {
 
     pub(super) fn to_records(&self, records: &mut Vec<Record>) {
         records.extend(self.by_id.values().map(|controller| controller.as_ref().clone().into()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::MetadataVersion;
+    use crate::metadata::features::bootstrap_records;
+
+    fn image(version: MetadataVersion) -> Image {
+        let mut image = Image::default();
+        bootstrap_records(version, &[], 1).unwrap().iter().for_each(|record| image.apply(record));
+        image
+    }
+
+    fn registration(incarnation: u128, port: u16) -> Registration {
+        let (listener, host) = (Arc::from("CONTROLLER"), Arc::from("localhost"));
+        Registration {
+            id: NodeId(3),
+            incarnation: Uuid::from_u128(incarnation),
+            endpoints: vec![Endpoint { listener, host, port, security_protocol: 0 }],
+            features: vec![("metadata.version", 7, 33)],
+        }
+    }
+
+    #[test]
+    fn each_process_registers_once() {
+        let mut image = image(MetadataVersion::LATEST);
+        for (incarnation, port) in [(1, 9093), (2, 9095)] {
+            let Decision { records, reply } = register(&image, &registration(incarnation, port));
+            assert!(reply);
+            assert_eq!(records.len(), 1);
+            image.apply(&records[0]);
+            let again = register(&image, &registration(incarnation, port));
+            assert_eq!(again, Decision::reply(true));
+            let registered = image.controllers.get(NodeId(3)).unwrap();
+            assert_eq!(registered.end_points[0].port, port);
+            assert_eq!(registered.features[0].max_supported_version, 33);
+        }
+        assert_eq!(image.controllers.iter().count(), 1);
+    }
+
+    #[test]
+    fn an_older_metadata_version_knows_no_controllers() {
+        let image = image(MetadataVersion::V3_6_IV0);
+        assert_eq!(register(&image, &registration(1, 9093)), Decision::reply(false));
     }
 }

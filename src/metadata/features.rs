@@ -109,6 +109,11 @@ impl MetadataVersion {
         METADATA_VERSIONS.iter().any(|row| row.2 && lower.0 < row.0 && row.0 <= self.0)
     }
 
+    /// Controllers register (KIP-919).
+    pub fn has_controller_registrations(self) -> bool {
+        self >= MetadataVersion::V3_7_IV0
+    }
+
     /// Partitions and brokers name log directories (KIP-858).
     pub fn has_directories(self) -> bool {
         self >= MetadataVersion::V3_7_IV2

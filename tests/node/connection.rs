@@ -184,6 +184,10 @@ async fn each_listener_serves_its_own() {
     let request = DescribeClusterRequest::default().with_endpoint_type(2);
     let response = client.call(1, request).await;
     assert_code(response.error_code, ErrorCode::None, "controllers");
+    let [controller] = &response.brokers[..] else { panic!("{response:?}") };
+    assert_eq!((controller.broker_id, response.controller_id), (1.into(), 1.into()));
+    let address = node.controller_address();
+    assert_eq!((controller.host.as_str(), controller.port), ("127.0.0.1", i32::from(address.port())));
     let response = client.call(1, DescribeClusterRequest::default()).await;
     assert_code(response.error_code, ErrorCode::MismatchedEndpointType, "brokers");
     client.send(12, &metadata_request(12, &[])).await;

@@ -59,8 +59,12 @@ impl TestNode {
         Client::connect(self.broker_address()).await
     }
 
+    pub fn controller_address(&self) -> SocketAddr {
+        self.address("CONTROLLER")
+    }
+
     pub async fn connect_to_controller(&self) -> Client {
-        Client::connect(self.address("CONTROLLER")).await
+        Client::connect(self.controller_address()).await
     }
 
     /// Stops the node in an orderly way and starts it again on the same directory.

@@ -90,6 +90,16 @@ fn bound_ports_and_this_host_are_advertised() {
 }
 
 #[test]
+fn controllers_are_told_where_they_listen_or_where_they_are_advertised() {
+    let any = ALONE.replace("CONTROLLER://localhost:9093", "CONTROLLER://0.0.0.0:0");
+    let bound = |_: &ListenerName| Some(40124);
+    let told = |text: &str| node(text).advertised_controllers(&bound, "host.example")[0].to_string();
+    assert_eq!(told(&any), "CONTROLLER://host.example:40124");
+    let explicit = format!("{any}advertised.listeners=PLAINTEXT://a:9092,CONTROLLER://c:19093\n");
+    assert_eq!(told(&explicit), "CONTROLLER://c:19093");
+}
+
+#[test]
 fn listeners_that_cannot_be() {
     let cases = [
         ("listeners=9092", "'9092' is not of the form NAME://host:port"),

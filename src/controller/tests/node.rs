@@ -30,6 +30,14 @@ async fn what_was_acknowledged_is_there_after_a_restart() {
     node.shutdown().await;
 }
 
+#[test]
+fn a_directory_without_metadata_says_so() {
+    let (dir, disk) = real();
+    let error = dump::open(Arc::clone(&disk), &log_dir(dir.path())).unwrap_err();
+    let shown = error.to_string();
+    assert!(shown.ends_with("holds no metadata: no node that keeps it there has started yet"), "{shown}");
+}
+
 #[tokio::test]
 async fn an_image_comes_back_from_snapshot_and_log() {
     let (dir, disk) = real();

@@ -11,12 +11,11 @@
 //! answers, are no work.
 
 use std::collections::VecDeque;
-use std::future::{Future, pending, poll_fn};
+use std::future::{Future, pending};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -37,6 +36,10 @@ const MAX_PIPELINED: usize = 64;
 /// Answers are not fetched from handlers while more than this waits to be written.
 const MAX_UNWRITTEN: usize = 1 << 20;
 
+/// No request begins while more bytes than this are held: of requests that wait for their answers, and of answers that wait
+/// for their turn or for the peer to read them.
+const MAX_HELD: usize = 8 << 20;
+
 /// The slices given to one `writev`.
 const MAX_SLICES: usize = 64;
 
@@ -49,10 +52,33 @@ pub struct Settings {
 type HandledFuture = Pin<Box<dyn Future<Output = Handled> + Send>>;
 type ReplyFuture = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
+/// The request in its first phase.
+struct Current {
+    call: Arc<Call>,
+    future: HandledFuture,
+    frame_len: usize,
+}
+
 /// A request whose answer has not been written yet.
-enum Outstanding {
+struct Outstanding {
+    answer: Awaited,
+    /// What it holds in memory.
+    bytes: usize,
+}
+
+enum Awaited {
     Ready(Reply),
     Waiting(ReplyFuture),
+}
+
+impl Outstanding {
+    fn ready(reply: Reply) -> Outstanding {
+        let bytes = match &reply {
+            Reply::Send(rope) => rope.len(),
+            Reply::Nothing | Reply::Close(_) => 0,
+        };
+        Outstanding { answer: Awaited::Ready(reply), bytes }
+    }
 }
 
 /// What was read and has not begun.
@@ -108,9 +134,7 @@ pub async fn serve(
         match event {
             Event::Written(Ok(_)) => {}
             Event::Written(Err(error)) => break End::Lost(error),
-            Event::Reply(Reply::Send(rope)) => work.output.push(&rope),
-            Event::Reply(Reply::Nothing) => {}
-            Event::Reply(Reply::Close(reason)) => work.close(reason),
+            Event::Reply(reply) => work.answered(reply),
             Event::Handled(handled) => work.handled(handled),
             Event::Frame(Ok(Some(frame))) => work.next = Some(Next::Frame(frame)),
             Event::Frame(Ok(None)) => work.input_ended = true,
@@ -145,7 +169,7 @@ struct Work {
     limits: Arc<ConnectionLimits>,
     /// Read while `current` is in its first phase; also how a vanished peer is noticed then.
     next: Option<Next>,
-    current: Option<(Arc<Call>, HandledFuture)>,
+    current: Option<Current>,
     outstanding: VecDeque<Outstanding>,
     output: Output,
     /// No more frames will come.
@@ -177,19 +201,20 @@ impl Work {
 
     /// Starts the request that was read, if its turn has come.
     fn begin_next(&mut self) {
-        if self.current.is_some() || self.outstanding.len() >= MAX_PIPELINED {
+        if self.current.is_some() || self.outstanding.len() >= MAX_PIPELINED || self.held() > MAX_HELD {
             return;
         }
         let frame = match self.next.take() {
             None => return,
             Some(Next::Frame(frame)) => frame,
             Some(Next::Refused(reason)) => {
-                return self.outstanding.push_back(Outstanding::Ready(Reply::Close(reason)));
+                return self.outstanding.push_back(Outstanding::ready(Reply::Close(reason)));
             }
         };
         let call = Arc::new(Call::new(self.peer, Arc::clone(&self.listener)));
         let (api, slots, of_handler) =
             (Arc::clone(&self.api), Arc::clone(&self.limits.requests), Arc::clone(&call));
+        let frame_len = frame.bytes.len();
         let future = Box::pin(async move {
             // The semaphore is never closed; without a slot the request would still be handled.
             of_handler.hold_slot([slots.acquire_owned().await.ok(), frame.memory]);
@@ -197,15 +222,28 @@ impl Work {
             of_handler.release_slot();
             handled
         });
-        self.current = Some((call, future));
+        self.current = Some(Current { call, future, frame_len });
     }
 
     fn handled(&mut self, handled: Handled) {
-        self.current = None;
+        let frame_len = self.current.take().map_or(0, |current| current.frame_len);
         self.outstanding.push_back(match handled {
-            Handled::Done(reply) => Outstanding::Ready(reply),
-            Handled::Later(future) => Outstanding::Waiting(future),
+            Handled::Done(reply) => Outstanding::ready(reply),
+            Handled::Later(future) => Outstanding { answer: Awaited::Waiting(future), bytes: frame_len },
         });
+    }
+
+    fn answered(&mut self, reply: Reply) {
+        match reply {
+            Reply::Send(rope) => self.output.push(&rope),
+            Reply::Nothing => {}
+            Reply::Close(reason) => self.close(reason),
+        }
+    }
+
+    /// The bytes of requests and answers that are on their way.
+    fn held(&self) -> usize {
+        self.output.len + self.outstanding.iter().map(|outstanding| outstanding.bytes).sum::<usize>()
     }
 
     /// What was read is no frame, and where the next one would begin is not known.
@@ -232,7 +270,7 @@ impl Work {
     }
 
     fn only_waits(&self) -> bool {
-        self.current.as_ref().is_none_or(|(call, _)| call.may_be_dropped())
+        self.current.as_ref().is_none_or(|current| current.call.may_be_dropped())
     }
 
     /// Whether the next move is this node's: a request is in work, or one that has been answered waits for nobody's reading.
@@ -302,23 +340,21 @@ impl Output {
 
 /// The answer of the oldest outstanding request.
 async fn first(outstanding: &mut VecDeque<Outstanding>) -> Reply {
-    let reply = match outstanding.front_mut() {
-        None => return pending().await,
-        Some(Outstanding::Waiting(future)) => future.as_mut().await,
-        Some(Outstanding::Ready(_)) => match outstanding.pop_front() {
-            Some(Outstanding::Ready(reply)) => return reply,
-            _ => return pending().await,
-        },
-    };
-    outstanding.pop_front();
-    reply
+    if let Some(Outstanding { answer: Awaited::Waiting(future), .. }) = outstanding.front_mut() {
+        let reply = future.as_mut().await;
+        outstanding.pop_front();
+        return reply;
+    }
+    match outstanding.pop_front() {
+        Some(Outstanding { answer: Awaited::Ready(reply), .. }) => reply,
+        _ => pending().await,
+    }
 }
 
 /// The end of the first phase of the request in work.
-async fn current(current: &mut Option<(Arc<Call>, HandledFuture)>) -> Handled {
-    poll_fn(|context| match current {
-        Some((_, future)) => future.as_mut().poll(context),
-        None => Poll::Pending,
-    })
-    .await
+async fn current(current: &mut Option<Current>) -> Handled {
+    match current {
+        Some(current) => current.future.as_mut().await,
+        None => pending().await,
+    }
 }

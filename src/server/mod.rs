@@ -2,7 +2,7 @@
 //! answers in order. Knows nothing of what a request means.
 //!
 //! Invariant: answers leave a connection in the order of its requests, and what a connection may hold in memory is
-//! bounded by `socket.request.max.bytes` for input and `MAX_PIPELINED` requests in work.
+//! bounded: two frames of `socket.request.max.bytes`, one answer, and `MAX_HELD` bytes of what is on its way.
 
 mod connection;
 mod frame_reader;

@@ -9,8 +9,8 @@ use tokio::io::AsyncWriteExt;
 use super::client::{Client, decode_answer, raw_frame};
 use super::harness::TestNode;
 use super::requests::{
-    assert_code, batch, by_name, create_topic, fetch, fetch_request, list_offsets_request, only_partition,
-    produce_ok, produce_request, text,
+    assert_code, batch, by_name, fetch, fetch_request, list_offsets_request, only_partition, produce_ok,
+    produce_request, text,
 };
 use super::versions::metadata_request;
 
@@ -33,6 +33,33 @@ async fn requests_written_at_once_are_answered_in_their_order() {
         let _: ListOffsetsResponse = client.receive().await;
         let read: FetchResponse = client.receive().await;
         assert_code(read.error_code, ErrorCode::None, "fetch");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn more_than_is_held_at_a_time_is_answered_as_the_client_reads() {
+    let (node, mut client) = TestNode::with_topic(&[], "t", 1).await;
+    let value = "x".repeat(500_000);
+    produce_ok(&mut client, "t", 0, &[&value]).await;
+    let mut frames = Vec::new();
+    for _ in 0..60 {
+        frames.extend_from_slice(&client.frame(12, &fetch_request(12, by_name("t"), &[(0, 0)])));
+    }
+    client.stream.write_all(&frames).await.unwrap();
+    // Requests that wait for their answers are held too, and give way.
+    let produce = produce_request(12, by_name("t"), -1, &[(0, batch(&[&value]))]);
+    for _ in 0..60 {
+        let read: FetchResponse = client.receive().await;
+        assert!(only_partition(read).records.unwrap().len() > 500_000);
+    }
+    let mut other = node.connect().await;
+    for _ in 0..20 {
+        other.send(12, &produce).await;
+    }
+    for offset in 1..=20 {
+        let produced: ProduceResponse = other.receive().await;
+        assert_eq!(produced.responses[0].partition_responses[0].base_offset, offset);
     }
     node.stop().await;
 }
@@ -316,7 +343,6 @@ async fn garbage_of_one_client_disturbs_no_other() {
 #[tokio::test]
 async fn stopping_ends_connections_that_wait() {
     let (node, mut client) = TestNode::with_topic(&[], "t", 1).await;
-    create_topic(&mut client, "u", 1, &[]).await;
     let request = fetch_request(12, by_name("t"), &[(0, 0)]).with_max_wait_ms(i32::MAX).with_min_bytes(1);
     client.send(12, &request).await;
     node.stop().await;

@@ -33,6 +33,7 @@ pub mod validate;
 mod index_file;
 mod lazy_file;
 mod offset_index;
+mod read_buffer;
 mod open;
 mod recovery;
 mod roll;

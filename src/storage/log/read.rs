@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::read_buffer::ReadBuffer;
 use super::segment::Segment;
 use super::view::segment_of;
 use crate::storage::disk::DiskFile;
@@ -50,12 +51,14 @@ impl ColdRead {
         let size = segment.size();
         let file = segment.log_file().get()?;
         let wanted = self.max_bytes.max(HEADER_LEN).saturating_add(SLACK);
-        let mut bytes = file.read_vec(wanted.min(to_usize(size.saturating_sub(start))), start)?;
+        let wanted = wanted.min(to_usize(size.saturating_sub(start)));
+        let mut bytes = ReadBuffer::for_len(wanted);
+        bytes.read(&*file, wanted, start)?;
 
         // Skip to the batch that holds `from`; a large batch before it may fill all that was read.
         let mut skip = 0;
         let header = loop {
-            match bytes.get(skip..).map(BatchHeader::parse) {
+            match bytes.rest(skip).map(BatchHeader::parse) {
                 Some(Ok(header)) if header.last_offset() >= self.from => break header,
                 Some(Ok(header)) => skip += header.size_in_bytes(),
                 Some(Err(BatchError::Truncated { .. })) | None => {
@@ -65,7 +68,7 @@ impl ColdRead {
                     }
                     let Some(header) = header_at(&*file, position, size)? else { return Ok(None) };
                     if header.last_offset() >= self.from {
-                        bytes.drain(..skip.min(bytes.len()));
+                        bytes.discard_front(skip);
                         return self.cut(bytes, 0, &header, &*file, position..size).map(Some);
                     }
                     skip += header.size_in_bytes();
@@ -80,7 +83,7 @@ impl ColdRead {
     /// range `rest` that ends with the segment.
     fn cut(
         &self,
-        mut bytes: Vec<u8>,
+        mut bytes: ReadBuffer,
         skip: usize,
         first: &BatchHeader,
         file: &dyn DiskFile,
@@ -95,17 +98,17 @@ impl ColdRead {
         let have = bytes.len().saturating_sub(skip);
         let missing = budget.min(to_usize(rest.end - rest.start)).saturating_sub(have);
         if missing > 0 {
-            file.read_into(&mut bytes, missing, rest.start + have as u64)?;
+            bytes.read(file, missing, rest.start + have as u64)?;
         }
         let mut end = skip;
-        while let Some(Ok(header)) = bytes.get(end..).map(BatchHeader::parse) {
+        while let Some(Ok(header)) = bytes.rest(end).map(BatchHeader::parse) {
             let next = end + header.size_in_bytes();
             if header.last_offset() >= self.upto || next - skip > budget || next > bytes.len() {
                 break;
             }
             end = next;
         }
-        Ok(Bytes::from(bytes).slice(skip..end))
+        Ok(bytes.freeze(skip..end))
     }
 }
 

@@ -1,18 +1,17 @@
 //! Connections: the order of answers, what ends a connection, and how many there may be.
 
-use bytes::Bytes;
 use floodmark::types::ErrorCode;
-use floodmark::wire::api::ApiRow;
+use floodmark::wire::api::{API_TABLE, ApiRow};
 use floodmark::wire::messages::*;
 use tokio::io::AsyncWriteExt;
 
 use super::client::{Client, decode_answer, raw_frame};
 use super::harness::TestNode;
 use super::requests::{
-    assert_code, batch, by_name, fetch, fetch_request, list_offsets_request, only_partition, produce_ok,
-    produce_request, text,
+    assert_code, batch, by_name, create_topic, fetch, fetch_request, list_offsets_request, only_partition,
+    produce_ok, produce_request, text,
 };
-use super::versions::metadata_request;
+use super::versions::{golden_request, metadata_request};
 
 #[tokio::test]
 async fn requests_written_at_once_are_answered_in_their_order() {
@@ -217,8 +216,27 @@ async fn each_listener_serves_its_own() {
     assert_eq!((controller.host.as_str(), controller.port), ("127.0.0.1", i32::from(address.port())));
     let response = client.call(1, DescribeClusterRequest::default()).await;
     assert_code(response.error_code, ErrorCode::MismatchedEndpointType, "brokers");
+    // Admin requests may go to either; what they change is one.
+    create_topic(&mut client, "t", 1, &[]).await;
     client.send(12, &metadata_request(12, &[])).await;
     client.expect_closed().await;
+    assert_eq!(produce_ok(&mut node.connect().await, "t", 0, &["a"]).await, 0);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn clients_are_told_the_addresses_of_the_listener_that_they_ask() {
+    let settings = [
+        ("listeners", "PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0,CONTROLLER://127.0.0.1:0"),
+        ("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT"),
+    ];
+    let node = TestNode::start(&settings).await;
+    for listener in ["PLAINTEXT", "INSIDE"] {
+        let mut client = node.connect_to(listener).await;
+        let told = client.call(12, metadata_request(12, &[])).await;
+        let port = i32::from(node.address(listener).port());
+        assert_eq!((told.brokers[0].host.as_str(), told.brokers[0].port), ("127.0.0.1", port));
+    }
     node.stop().await;
 }
 
@@ -304,38 +322,49 @@ async fn a_client_that_does_not_read_its_answers_is_idle() {
     node.stop().await;
 }
 
-#[tokio::test]
-async fn garbage_of_one_client_disturbs_no_other() {
-    let (node, mut good) = TestNode::with_topic(&[], "t", 1).await;
-    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = move || {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed
-    };
-    let golden: Vec<Bytes> = vec![
-        good.frame(12, &produce_request(12, by_name("t"), -1, &[(0, batch(&["a"]))])),
-        good.frame(12, &fetch_request(12, by_name("t"), &[(0, 0)])),
-        good.frame(12, &metadata_request(12, &["t"])),
-        good.frame(5, &list_offsets_request("t", 0, -1)),
-    ];
-    for _ in &golden {
-        good.expect_no_answer();
+/// Numbers from a seed, always the same.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
     }
-    for round in 0..200 {
-        let mut frame = golden[round % golden.len()].to_vec();
-        for _ in 0..=random() % 4 {
-            let at = 4 + random() as usize % (frame.len() - 4);
-            frame[at] = random() as u8;
+}
+
+/// A frame changed in some bytes after its length, one that ends early, and one whose length says so.
+fn broken(frame: &[u8], random: &mut Random) -> [Vec<u8>; 3] {
+    let mut changed = frame.to_vec();
+    for _ in 0..=random.below(4) {
+        let at = 4 + random.below(frame.len() - 4);
+        changed[at] = random.below(256) as u8;
+    }
+    let cut = frame[..4 + random.below(frame.len() - 4)].to_vec();
+    let mut short = cut.clone();
+    short[..4].copy_from_slice(&u32::try_from(cut.len() - 4).unwrap().to_be_bytes());
+    [changed, cut, short]
+}
+
+#[tokio::test]
+async fn broken_requests_of_every_version_disturb_no_other_client() {
+    let (node, mut good) = TestNode::with_topic(&[], "t", 1).await;
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    for row in API_TABLE.iter().filter(|row| row.listeners.broker) {
+        for version in row.min..=row.max {
+            let frame = golden_request(row, version, "");
+            for broken in broken(&frame, &mut random) {
+                let mut bad = node.connect().await;
+                // The node may close before all is written.
+                let _ = bad.stream.write_all(&broken).await;
+                let _ = bad.stream.shutdown().await;
+                // An answer or none; but the connection ends.
+                while bad.read_frame().await.is_some() {}
+            }
+            let read = fetch(&mut good, "t", 0, 0).await;
+            assert_code(read.error_code, ErrorCode::None, "the good client");
         }
-        let mut bad = node.connect().await;
-        let _ = bad.stream.write_all(&frame).await;
-        let _ = bad.stream.shutdown().await;
-        // An answer or none; but the connection ends.
-        while bad.read_frame().await.is_some() {}
-        let read = fetch(&mut good, "t", 0, 0).await;
-        assert_code(read.error_code, ErrorCode::None, "the good client");
     }
     node.stop().await;
 }

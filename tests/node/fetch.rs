@@ -55,8 +55,8 @@ async fn a_fetch_waits_for_its_bytes_over_all_its_partitions() {
     let counts: Vec<_> = read.responses[0].partitions.iter().map(records_in).collect();
     assert_eq!(counts, [1, 1]);
 
-    // What is there when the fetch comes counts too.
-    consumer.send(12, &waiting(&[(0, 0), (1, 1)], 2 * size)).await;
+    // What is there when the fetch comes counts too, also for a reader of committed records.
+    consumer.send(12, &waiting(&[(0, 0), (1, 1)], 2 * size).with_isolation_level(1)).await;
     still_waits(&consumer, &mut producer).await;
     produce_ok(&mut producer, "t", 1, &["c"]).await;
     soon(consumer.receive::<FetchResponse>()).await;

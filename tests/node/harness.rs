@@ -46,7 +46,7 @@ impl TestNode {
         (node, client)
     }
 
-    fn address(&self, listener: &str) -> SocketAddr {
+    pub fn address(&self, listener: &str) -> SocketAddr {
         let found = self.node.addresses().iter().find(|(name, _)| **name == *listener);
         found.expect("the node has the listener").1
     }
@@ -61,6 +61,10 @@ impl TestNode {
 
     pub fn controller_address(&self) -> SocketAddr {
         self.address("CONTROLLER")
+    }
+
+    pub async fn connect_to(&self, listener: &str) -> Client {
+        Client::connect(self.address(listener)).await
     }
 
     pub async fn connect_to_controller(&self) -> Client {

@@ -16,19 +16,23 @@ use super::requests::{
     produce_request, text, topic_name,
 };
 
+/// The frame of a golden request, with correlation id 7.
+pub fn golden_request(row: &ApiRow, version: i16, variant: &str) -> Vec<u8> {
+    let mut rest = BytesMut::new();
+    // A null client id, and no tagged fields.
+    rest.put_i16(-1);
+    if row.request_header_version(version) == 2 {
+        rest.put_u8(0);
+    }
+    rest.put_slice(&bytes(row, version, "request", variant));
+    raw_frame(row.key, version, 7, &rest)
+}
+
 /// Sends golden requests, whose values make no sense to this node, and decodes what comes back.
 async fn ask_golden<S: Decodable + HeaderVersion>(client: &mut Client, row: &ApiRow) {
     for version in row.min..=row.max {
         for variant in VARIANTS {
-            let mut rest = BytesMut::new();
-            // A null client id, and no tagged fields.
-            rest.put_i16(-1);
-            if row.request_header_version(version) == 2 {
-                rest.put_u8(0);
-            }
-            rest.put_slice(&bytes(row, version, "request", variant));
-            let frame = raw_frame(row.key, version, 7, &rest);
-            client.stream.write_all(&frame).await.unwrap();
+            client.stream.write_all(&golden_request(row, version, variant)).await.unwrap();
             let what = format!("{} version {version}{variant}", row.name);
             let answer = client.read_frame().await.unwrap_or_else(|| panic!("{what}: closed"));
             decode_answer::<S>(row, version, 7, answer);

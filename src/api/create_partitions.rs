@@ -9,8 +9,8 @@ use super::refusal::Refusal;
 use super::topic_view::{text, topic_name};
 use super::{Api, Call, Request};
 use crate::metadata::Image;
-use crate::metadata::topics::{MorePartitions, TooManyPartitions, create_partitions};
-use crate::types::{ErrorCode, NodeId};
+use crate::metadata::topics::{MorePartitions, create_partitions};
+use crate::types::NodeId;
 use crate::wire::messages::CreatePartitionsRequest;
 use crate::wire::messages::create_partitions_request::CreatePartitionsTopic;
 use crate::wire::messages::create_partitions_response::{
@@ -26,20 +26,16 @@ pub async fn handle(
     let topics: Arc<[MorePartitions]> = request.topics.iter().map(more_partitions).collect();
     let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
     let (validate_only, seed, asked) = (request.validate_only, rand::random(), Arc::clone(&topics));
-    let decided =
-        api.metadata.run(move |image: &Image| create_partitions(image, &asked, validate_only, seed));
-    let outcomes: Vec<(Arc<str>, Result<(), Refusal>)> = match tokio::time::timeout(timeout, decided).await {
-        Ok(Ok(Ok(outcomes))) => {
+    let decide = move |image: &Image| create_partitions(image, &asked, validate_only, seed);
+    let decided = api.metadata.run_within(timeout, decide).await.map_err(Refusal::from);
+    let outcomes: Vec<(Arc<str>, Result<(), Refusal>)> = match decided
+        .and_then(|outcomes| outcomes.map_err(Refusal::from))
+    {
+        Ok(outcomes) => {
             let outcomes = outcomes.into_iter();
             outcomes.map(|(topic, outcome)| (topic, outcome.map_err(Refusal::from))).collect()
         }
-        Ok(Ok(Err(TooManyPartitions))) => {
-            all(&topics, &Refusal::new(ErrorCode::PolicyViolation, TooManyPartitions.to_string()))
-        }
-        Ok(Err(error)) => all(&topics, &error.into()),
-        Err(_) => {
-            all(&topics, &Refusal::new(ErrorCode::RequestTimedOut, "the partitions were not created in time"))
-        }
+        Err(refused) => topics.iter().map(|topic| (Arc::clone(&topic.topic), Err(refused.clone()))).collect(),
     };
     if !validate_only {
         api.served_image(timeout).await;
@@ -54,10 +50,6 @@ pub async fn handle(
         }
     });
     CreatePartitionsResponse::default().with_results(results.collect())
-}
-
-fn all(topics: &[MorePartitions], refused: &Refusal) -> Vec<(Arc<str>, Result<(), Refusal>)> {
-    topics.iter().map(|topic| (Arc::clone(&topic.topic), Err(refused.clone()))).collect()
 }
 
 fn more_partitions(topic: &CreatePartitionsTopic) -> MorePartitions {

@@ -14,10 +14,8 @@ use super::{Api, Call, Request, config_rules};
 use crate::broker::dynamic_config::overrides;
 use crate::metadata::Image;
 use crate::metadata::configs::ConfigResource;
-use crate::metadata::topics::{
-    CreateTopicsOptions, CreatedTopic, NewTopic, TooManyPartitions, create_topics,
-};
-use crate::types::{ErrorCode, NodeId, PartitionIndex, Uuid};
+use crate::metadata::topics::{CreateTopicsOptions, CreatedTopic, NewTopic, create_topics};
+use crate::types::{NodeId, PartitionIndex, Uuid};
 use crate::wire::messages::CreateTopicsRequest;
 use crate::wire::messages::create_topics_request::CreatableTopic;
 use crate::wire::messages::create_topics_response::{
@@ -65,22 +63,18 @@ pub(super) async fn create(
         seed: rand::random(),
     };
     let asked = Arc::clone(&topics);
-    let decided = api.metadata.run(move |image: &Image| {
+    let decided = api.metadata.run_within(timeout, move |image: &Image| {
         let rules = config_rules::Rules::new(&effective.layers, image);
         create_topics(image, &asked, options, &rules.rules())
     });
-    let refused = match tokio::time::timeout(timeout, decided).await {
-        Ok(Ok(Ok(results))) => {
-            let results = results.into_iter();
-            return results.map(|(name, result)| (name, result.map_err(Refusal::from))).collect();
+    let decided = decided.await.map_err(Refusal::from);
+    match decided.and_then(|outcomes| outcomes.map_err(Refusal::from)) {
+        Ok(outcomes) => {
+            let outcomes = outcomes.into_iter();
+            outcomes.map(|(name, outcome)| (name, outcome.map_err(Refusal::from))).collect()
         }
-        Ok(Ok(Err(TooManyPartitions))) => {
-            Refusal::new(ErrorCode::PolicyViolation, TooManyPartitions.to_string())
-        }
-        Ok(Err(error)) => error.into(),
-        Err(_) => Refusal::new(ErrorCode::RequestTimedOut, "the topics were not created in time"),
-    };
-    topics.iter().map(|topic| (Arc::clone(&topic.name), Err(refused.clone()))).collect()
+        Err(refused) => topics.iter().map(|topic| (Arc::clone(&topic.name), Err(refused.clone()))).collect(),
+    }
 }
 
 fn new_topic(topic: &CreatableTopic) -> NewTopic {

@@ -49,16 +49,16 @@ async fn delete(
     timeout: Duration,
 ) -> Vec<(TopicRef, Result<DeletedTopic, Refusal>)> {
     let asked = topics.clone();
-    let decided = api.metadata.run(move |image: &Image| delete_topics(image, &asked));
-    let refused = match tokio::time::timeout(timeout, decided).await {
-        Ok(Ok(outcomes)) => {
+    match api.metadata.run_within(timeout, move |image: &Image| delete_topics(image, &asked)).await {
+        Ok(outcomes) => {
             let outcomes = outcomes.into_iter();
-            return outcomes.map(|(topic, outcome)| (topic, outcome.map_err(Refusal::from))).collect();
+            outcomes.map(|(topic, outcome)| (topic, outcome.map_err(Refusal::from))).collect()
         }
-        Ok(Err(error)) => error.into(),
-        Err(_) => Refusal::new(ErrorCode::RequestTimedOut, "the topics were not deleted in time"),
-    };
-    topics.into_iter().map(|topic| (topic, Err(refused.clone()))).collect()
+        Err(error) => {
+            let refused = Refusal::from(error);
+            topics.into_iter().map(|topic| (topic, Err(refused.clone()))).collect()
+        }
+    }
 }
 
 /// The topics that the request names, and answers for entries that name none, or two.

@@ -3,7 +3,9 @@
 use crate::config::AlterErrorKind;
 use crate::controller::ProposeError;
 use crate::metadata::configs::AlterConfigError;
-use crate::metadata::topics::{AssignmentError, CreatePartitionsError, CreateTopicError, DeleteTopicError};
+use crate::metadata::topics::{
+    AssignmentError, CreatePartitionsError, CreateTopicError, DeleteTopicError, TooManyPartitions,
+};
 use crate::types::ErrorCode;
 
 /// A code with the words that go with it.
@@ -28,6 +30,12 @@ impl From<ProposeError> for Refusal {
             ProposeError::Defect => ErrorCode::UnknownServerError,
         };
         Refusal::new(code, error.to_string())
+    }
+}
+
+impl From<TooManyPartitions> for Refusal {
+    fn from(error: TooManyPartitions) -> Refusal {
+        Refusal::new(ErrorCode::PolicyViolation, error.to_string())
     }
 }
 

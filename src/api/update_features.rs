@@ -13,7 +13,6 @@ use super::topic_view::text;
 use super::{Api, Call, Request};
 use crate::metadata::Image;
 use crate::metadata::features::{FeatureUpdate, UpgradeType, update_features};
-use crate::types::ErrorCode;
 use crate::wire::messages::UpdateFeaturesRequest;
 use crate::wire::messages::update_features_request::FeatureUpdateKey;
 use crate::wire::messages::update_features_response::{UpdatableFeatureResult, UpdateFeaturesResponse};
@@ -25,14 +24,11 @@ pub async fn handle(api: &Api, _: &Call, request: Request<UpdateFeaturesRequest>
     let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
     let (controller, validate_only) = (api.node.id, request.validate_only);
     let min_isr = api.config.at(&api.metadata.image()).broker.min_insync_replicas;
-    let decided = api
-        .metadata
-        .run(move |image: &Image| update_features(image, controller, &updates, validate_only, min_isr));
-    let refused = match tokio::time::timeout(timeout, decided).await {
-        Ok(Ok(Ok(()))) => None,
-        Ok(Ok(Err(error))) => Some(Refusal::new(refusal::feature(&error.reason), error.to_string())),
-        Ok(Err(error)) => Some(error.into()),
-        Err(_) => Some(Refusal::new(ErrorCode::RequestTimedOut, "the features were not updated in time")),
+    let decide = move |image: &Image| update_features(image, controller, &updates, validate_only, min_isr);
+    let refused = match api.metadata.run_within(timeout, decide).await {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(Refusal::new(refusal::feature(&error.reason), error.to_string())),
+        Err(error) => Some(error.into()),
     };
     match refused {
         Some(refusal) => UpdateFeaturesResponse::default()

@@ -47,7 +47,7 @@ pub async fn handle(api: &Api, _: &Call, request: Request<DescribeQuorumRequest>
         return response;
     }
     let nodes = if is_the_log && leads { status.voters.iter().map(node).collect() } else { Vec::new() };
-    response.with_error_message(None).with_nodes(nodes)
+    response.with_nodes(nodes)
 }
 
 fn failed(version: i16, shown: PartitionData, error: ErrorCode) -> PartitionData {
@@ -57,13 +57,13 @@ fn failed(version: i16, shown: PartitionData, error: ErrorCode) -> PartitionData
 
 fn described(version: i16, shown: PartitionData, status: &QuorumStatus) -> PartitionData {
     let states = |replicas: &[ReplicaStatus]| replicas.iter().map(|it| state(version, it)).collect();
-    let shown = shown
+    // No error has the empty message, not the null that the schema would also allow: so it is in Kafka.
+    shown
         .with_leader_id(status.leader.map_or(-1, |leader| leader.0).into())
         .with_leader_epoch(status.epoch)
         .with_high_watermark(status.high_watermark.0)
         .with_current_voters(states(&status.voters))
-        .with_observers(states(&status.observers));
-    if version >= 2 { shown.with_error_message(None) } else { shown }
+        .with_observers(states(&status.observers))
 }
 
 fn state(version: i16, replica: &ReplicaStatus) -> ReplicaState {
@@ -88,4 +88,29 @@ fn node(replica: &ReplicaStatus) -> Node {
             .with_port(endpoint.port)
     });
     Node::default().with_node_id(replica.node.0.into()).with_listeners(listeners.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Offset;
+
+    #[test]
+    fn no_error_has_the_empty_message() {
+        let status = QuorumStatus {
+            leader: None,
+            epoch: 1,
+            high_watermark: Offset(1),
+            voters: Vec::new(),
+            observers: Vec::new(),
+        };
+        for version in 0..=2 {
+            let shown = described(version, PartitionData::default(), &status);
+            assert_eq!(
+                (shown.error_code, shown.error_message.as_deref()),
+                (0, Some("")),
+                "version {version}"
+            );
+        }
+    }
 }

@@ -30,7 +30,8 @@ pub async fn handle(
     let results = tokio::task::spawn_blocking(move || {
         let wanted = wanted(&request.body);
         let directories = api.log_dirs.directories();
-        directories.iter().map(|directory| describe(&api, directory, wanted.as_ref())).collect()
+        let described = directories.iter().map(|directory| describe(&api, directory, wanted.as_ref()));
+        described.chain(api.log_dirs.lost().iter().map(|path| out_of_service(&api, path))).collect()
     });
     // The pool refuses work only while the process ends.
     DescribeLogDirsResponse { results: results.await.unwrap_or_default(), ..Default::default() }
@@ -46,14 +47,19 @@ fn wanted(request: &DescribeLogDirsRequest) -> Option<Wanted> {
     Some(named.collect())
 }
 
-fn describe(api: &Api, directory: &Arc<Directory>, wanted: Option<&Wanted>) -> DescribeLogDirsResult {
-    let result = DescribeLogDirsResult {
-        log_dir: text(&absolute(directory.path())),
-        is_cordoned: is_cordoned(api, directory.path()),
+fn out_of_service(api: &Api, path: &Path) -> DescribeLogDirsResult {
+    DescribeLogDirsResult {
+        error_code: ErrorCode::KafkaStorageError.code(),
+        log_dir: text(&absolute(path)),
+        is_cordoned: api.config.at(&api.metadata.image()).broker.cordons(path),
         ..Default::default()
-    };
+    }
+}
+
+fn describe(api: &Api, directory: &Arc<Directory>, wanted: Option<&Wanted>) -> DescribeLogDirsResult {
+    let result = out_of_service(api, directory.path());
     if !directory.is_online() {
-        return DescribeLogDirsResult { error_code: ErrorCode::KafkaStorageError.code(), ..result };
+        return result;
     }
     let mut topics: BTreeMap<String, Vec<DescribeLogDirsPartition>> = BTreeMap::new();
     for partition in api.partitions.all().values() {
@@ -71,6 +77,7 @@ fn describe(api: &Api, directory: &Arc<Directory>, wanted: Option<&Wanted>) -> D
     let space = api.log_dirs.space(directory).ok();
     let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     DescribeLogDirsResult {
+        error_code: ErrorCode::None.code(),
         topics: shown.collect(),
         total_bytes: space.map_or(-1, |space| bytes(space.total)),
         usable_bytes: space.map_or(-1, |space| bytes(space.free)),
@@ -90,10 +97,4 @@ fn size(partition: &Partition) -> DescribeLogDirsPartition {
 
 fn absolute(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
-}
-
-fn is_cordoned(api: &Api, path: &Path) -> bool {
-    let effective = api.config.at(&api.metadata.image());
-    let mut cordoned = effective.broker.cordoned_log_dirs.iter();
-    cordoned.any(|dir| dir == "*" || absolute(Path::new(dir)) == absolute(path))
 }

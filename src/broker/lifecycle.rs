@@ -4,6 +4,7 @@
 //! id no other process has.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use crate::metadata::brokers::{
 };
 use crate::metadata::election::ElectionDefaults;
 use crate::metadata::features::supported_features;
-use crate::metadata::{Image, ImageVersion};
-use crate::types::{BrokerEpoch, DirectoryId, NodeId, Uuid};
+use crate::metadata::{Image, ImageVersion, topics};
+use crate::types::{BrokerEpoch, DirectoryId, NodeId, TopicIdPartition, Uuid};
 
 /// How long a controlled shutdown may take before the broker goes without.
 const LEAVE_LIMIT: Duration = Duration::from_secs(10);
@@ -27,7 +28,8 @@ pub struct BrokerIdentity {
     pub id: NodeId,
     pub endpoints: Vec<Endpoint>,
     pub rack: Option<Arc<str>>,
-    pub directories: Vec<DirectoryId>,
+    /// Its log directories that are in service.
+    pub directories: Vec<(DirectoryId, PathBuf)>,
     /// See [`LogDirs::previous_epoch`](super::log_dirs::LogDirs::previous_epoch).
     pub previous_epoch: BrokerEpoch,
 }
@@ -50,6 +52,7 @@ pub struct Lifecycle {
     config: Arc<DynamicConfig>,
     id: NodeId,
     epoch: BrokerEpoch,
+    directories: Arc<[(DirectoryId, PathBuf)]>,
 }
 
 impl Lifecycle {
@@ -63,6 +66,8 @@ impl Lifecycle {
         let features: BTreeMap<Arc<str>, (i16, i16)> =
             supported_features().into_iter().map(|(name, min, max)| (Arc::from(name), (min, max))).collect();
         let incarnation = Uuid::new_v4();
+        let named: Arc<[(DirectoryId, PathBuf)]> = directories.into();
+        let directories = named.iter().map(|(id, _)| *id).collect();
         let registration =
             Registration { id, incarnation, endpoints, features, rack, directories, previous_epoch };
         let settings = config.clone();
@@ -71,7 +76,7 @@ impl Lifecycle {
             brokers::register(image, &registration, false, election_defaults(&settings, image))
         };
         let epoch = metadata.run(decide).await??;
-        Ok(Lifecycle { metadata, config, id, epoch })
+        Ok(Lifecycle { metadata, config, id, epoch, directories: named })
     }
 
     pub fn id(&self) -> NodeId {
@@ -92,6 +97,37 @@ impl Lifecycle {
     /// Says that log directories have failed.
     pub async fn report_failed_directories(&self, failed: Vec<DirectoryId>) -> Result<(), LifecycleError> {
         self.heartbeat(false, failed).await.map(drop)
+    }
+
+    /// Says which log directories take new partitions, now and whenever that changes. Only once the broker is unfenced.
+    pub async fn follow_cordons(self) {
+        let mut images = self.metadata.subscribe();
+        let mut said: Option<Vec<DirectoryId>> = None;
+        loop {
+            let image = images.borrow_and_update().clone();
+            let now = cordoned(&self.directories, &self.config, &image);
+            if said.as_ref() != Some(&now) {
+                match self.heartbeat(false, Vec::new()).await {
+                    Ok(_) => said = Some(now),
+                    Err(error) => tracing::warn!("Could not tell of cordoned log directories: {error}"),
+                }
+            }
+            if images.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Says in which log directories partitions of this broker are.
+    pub async fn report_placement(
+        &self,
+        placed: Vec<(TopicIdPartition, DirectoryId)>,
+    ) -> Result<(), LifecycleError> {
+        let (id, epoch) = (self.id, self.epoch);
+        let decide = move |image: &Image| topics::assign_directories(image, id, epoch, &placed);
+        // A partition that is gone by now needs no directory.
+        self.metadata.run(decide).await??;
+        Ok(())
     }
 
     /// Leaves in an orderly way, unless `controlled.shutdown.enable` is off: whoever can takes over the partitions that this broker leads. Returns when the broker may stop; after
@@ -124,6 +160,7 @@ impl Lifecycle {
         offline_directories: Vec<DirectoryId>,
     ) -> Result<HeartbeatReply, LifecycleError> {
         let (id, epoch, config) = (self.id, self.epoch, self.config.clone());
+        let directories = self.directories.clone();
         let decide = move |image: &Image| {
             let heartbeat = Heartbeat {
                 id,
@@ -132,7 +169,7 @@ impl Lifecycle {
                 want_fence: false,
                 want_shutdown,
                 offline_directories: offline_directories.clone(),
-                cordoned_directories: None,
+                cordoned_directories: Some(cordoned(&directories, &config, image)),
             };
             let defaults = election_defaults(&config, image);
             // Every other broker follows the same log; with a quorum of one there is no other.
@@ -140,6 +177,17 @@ impl Lifecycle {
         };
         Ok(self.metadata.run(decide).await??)
     }
+}
+
+/// The directories that take no new partitions, as `cordoned.log.dirs` is set in `image`.
+fn cordoned(
+    directories: &[(DirectoryId, PathBuf)],
+    config: &DynamicConfig,
+    image: &Image,
+) -> Vec<DirectoryId> {
+    let config = config.at(image);
+    let cordoned = directories.iter().filter(|(_, path)| config.broker.cordons(path));
+    cordoned.map(|(id, _)| *id).collect()
 }
 
 /// What elections go by on topics that do not say otherwise.

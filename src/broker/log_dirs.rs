@@ -1,7 +1,8 @@
 //! All log directories of this broker: which partitions lie where, and their logs opened, made, retired.
 //!
 //! Blocks on the disk, so it is called on threads that may. Must not know leaders or shards. Invariants: a partition's directory is
-//! opened only for the topic whose id it carries; nothing that is not known to be deleted is removed.
+//! opened only for the topic whose id it carries; nothing that is not known to be deleted is removed; a partition is not made
+//! anew while its log may lie in a directory that is out of service.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,18 +11,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::directory::Directory;
+use crate::config::BrokerConfig;
 use crate::metadata::reconcile::Replica;
 use crate::storage::checkpoint::write_partition_metadata;
 use crate::storage::disk::{Disk, Space};
 use crate::storage::log::{Log, LogConfig, LogError, TailBudget};
 use crate::storage::log_dir::{Fate, LogDirError, PartitionDir};
-use crate::types::{BrokerEpoch, DirectoryId, TimestampMs, TopicPartition, Uuid};
+use crate::types::{BrokerEpoch, NodeId, TimestampMs, TopicPartition, Uuid, directory_id};
 
 /// The log directories and what was found in them.
 #[derive(Debug)]
 pub struct LogDirs {
+    me: NodeId,
     disk: Arc<dyn Disk>,
     directories: Vec<Arc<Directory>>,
+    /// Those of `log.dirs` that could not be taken at the start. What lies there is not known.
+    lost: Vec<PathBuf>,
     tail_budget: Arc<TailBudget>,
     contents: Mutex<Contents>,
 }
@@ -33,6 +38,24 @@ struct Contents {
     unopened: HashMap<TopicPartition, (usize, PartitionDir)>,
     /// Partitions whose deletion a stop has interrupted.
     retired: Vec<(usize, PathBuf)>,
+}
+
+/// What goes into the choice of a directory for a new partition.
+#[derive(Debug)]
+pub struct Placement {
+    /// How many partitions each directory has.
+    hosted: Vec<usize>,
+    /// Which directories take no new ones.
+    cordoned: Vec<bool>,
+    /// The partitions to open were not assigned to this broker before it started.
+    are_new: bool,
+}
+
+impl Placement {
+    fn rank(&self, directory: &Directory) -> (bool, usize) {
+        let index = directory.index();
+        (self.cordoned.get(index) == Some(&true), self.hosted.get(index).copied().unwrap_or(0))
+    }
 }
 
 /// A log to serve, and where it lies.
@@ -54,6 +77,9 @@ pub struct Retired {
 pub enum OpenError {
     #[error("no log directory is in service")]
     NoDirectory,
+    /// It is not made anew elsewhere: its records may come back with the directory.
+    #[error("its log is not found, and may lie in a directory that is out of service")]
+    Elsewhere,
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -67,16 +93,18 @@ impl OpenError {
             OpenError::Io(error) => error.kind() == io::ErrorKind::StorageFull,
             OpenError::Log(LogError::Io { error, .. }) => error.kind() == io::ErrorKind::StorageFull,
             OpenError::Log(error) => matches!(error, LogError::DiskFull),
-            OpenError::NoDirectory => false,
+            OpenError::NoDirectory | OpenError::Elsewhere => false,
         }
     }
 }
 
 impl LogDirs {
-    /// Looks into the log directories.
+    /// Looks into the log directories. `lost` are those of `log.dirs` that are not among them.
     pub fn scan(
+        me: NodeId,
         disk: Arc<dyn Disk>,
         directories: Vec<Arc<Directory>>,
+        lost: Vec<PathBuf>,
         tail_budget: Arc<TailBudget>,
     ) -> LogDirs {
         let mut contents = Contents::default();
@@ -85,11 +113,20 @@ impl LogDirs {
                 directory.fail("look into it", &error);
             }
         }
-        LogDirs { disk, directories, tail_budget, contents: Mutex::new(contents) }
+        LogDirs { me, disk, directories, lost, tail_budget, contents: Mutex::new(contents) }
     }
 
     pub fn directories(&self) -> &[Arc<Directory>] {
         &self.directories
+    }
+
+    /// The directories that are out of service since before this broker began.
+    pub fn lost(&self) -> &[PathBuf] {
+        &self.lost
+    }
+
+    fn any_is_out_of_service(&self) -> bool {
+        !self.lost.is_empty() || self.directories.iter().any(|directory| !directory.is_online())
     }
 
     /// The epoch that this broker had when it last stopped, if it lost nothing since (KIP-966): all directories were left in an
@@ -98,7 +135,8 @@ impl LogDirs {
         let epoch =
             |directory: &Arc<Directory>| directory.dir().clean_shutdown().map(|clean| clean.broker_epoch);
         let first = self.directories.first().and_then(epoch);
-        let all_agree = self.directories.iter().all(|directory| epoch(directory) == first);
+        let all_agree =
+            self.lost.is_empty() && self.directories.iter().all(|directory| epoch(directory) == first);
         first.filter(|_| all_agree).unwrap_or(BrokerEpoch::UNKNOWN)
     }
 
@@ -112,42 +150,38 @@ impl LogDirs {
         self.disk.space(directory.path())
     }
 
-    /// Opens or makes the logs of many partitions on several threads. `hosted` says how many partitions each directory has. The
-    /// answers are in the order of the jobs.
+    /// What placement goes by now, with the directories of the partitions that are `hosted` already.
+    pub fn placement<'a>(
+        &self,
+        config: &BrokerConfig,
+        hosted: impl Iterator<Item = &'a Arc<Directory>>,
+        are_new: bool,
+    ) -> Placement {
+        let mut counts = vec![0; self.directories.len()];
+        for directory in hosted {
+            counts[directory.index()] += 1;
+        }
+        let cordoned = self.directories.iter().map(|directory| config.cordons(directory.path())).collect();
+        Placement { hosted: counts, cordoned, are_new }
+    }
+
+    /// Opens or makes the logs of many partitions on several threads. The answers are in the order of the jobs.
     pub fn open_all(
         &self,
         jobs: &[(Replica, Arc<LogConfig>)],
-        hosted: Vec<usize>,
+        placement: Placement,
         threads: usize,
         now: TimestampMs,
     ) -> Vec<Result<Opened, OpenError>> {
-        let hosted = Mutex::new(hosted);
-        let next = AtomicUsize::new(0);
-        let results: Mutex<Vec<Option<Result<Opened, OpenError>>>> =
-            Mutex::new(std::iter::repeat_with(|| None).take(jobs.len()).collect());
-        let work = || {
-            loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some((replica, config)) = jobs.get(at) else { break };
-                let result = self.open(replica, config, &hosted, now);
-                lock(&results)[at] = Some(result);
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..threads.min(jobs.len()) {
-                scope.spawn(work);
-            }
-            work();
-        });
-        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-        results.into_iter().map(|result| result.unwrap_or(Err(OpenError::NoDirectory))).collect()
+        let placement = Mutex::new(placement);
+        in_parallel(jobs, threads, |(replica, config)| self.open(replica, config, &placement, now))
     }
 
     fn open(
         &self,
         replica: &Replica,
         config: &Arc<LogConfig>,
-        hosted: &Mutex<Vec<usize>>,
+        placement: &Mutex<Placement>,
         now: TimestampMs,
     ) -> Result<Opened, OpenError> {
         let found = self.contents().unopened.remove(&replica.name);
@@ -166,7 +200,7 @@ impl LogDirs {
             let retire = || Ok(directory.dir().retire(&replica.name, Fate::Stray, Uuid::new_v4())?);
             guarded(&directory, &found.path, retire)?;
         }
-        let directory = self.choose(replica, hosted)?;
+        let directory = self.choose(replica, &mut lock(placement))?;
         let (dir, topic_id) = (directory.dir(), replica.id.topic_id);
         let create =
             || Ok(dir.create_log(&replica.name, topic_id, config.clone(), now, self.tail_budget.clone())?);
@@ -201,16 +235,19 @@ impl LogDirs {
         Ok(log)
     }
 
-    /// The directory that the metadata names, else the one with the fewest partitions.
-    fn choose(&self, replica: &Replica, hosted: &Mutex<Vec<usize>>) -> Result<Arc<Directory>, OpenError> {
-        let named = |id: DirectoryId| self.directories.iter().find(move |directory| directory.id() == id);
-        let mut assigned = replica.registration.directories.iter().filter_map(|id| named(*id));
-        let mut hosted = lock(hosted);
-        let online = self.directories.iter().filter(|directory| directory.is_online());
-        let emptiest = online.min_by_key(|directory| hosted.get(directory.index()).copied().unwrap_or(0));
-        let chosen = assigned.next().filter(|directory| directory.is_online()).or(emptiest);
-        let chosen = chosen.ok_or(OpenError::NoDirectory)?;
-        if let Some(count) = hosted.get_mut(chosen.index()) {
+    /// Where to make a partition: in the directory that the metadata names, else in the one with the fewest partitions that
+    /// takes new ones, else in any. Not at all when it may have been made before.
+    fn choose(&self, replica: &Replica, placement: &mut Placement) -> Result<Arc<Directory>, OpenError> {
+        let online = || self.directories.iter().filter(|directory| directory.is_online());
+        let assigned = replica.registration.directory(self.me).unwrap_or(directory_id::UNASSIGNED);
+        let named = online().find(|directory| directory.id() == assigned);
+        let is_known = !matches!(assigned, directory_id::UNASSIGNED | directory_id::MIGRATING);
+        if named.is_none() && (is_known || !placement.are_new) && self.any_is_out_of_service() {
+            return Err(OpenError::Elsewhere);
+        }
+        let emptiest = || online().min_by_key(|directory| placement.rank(directory));
+        let chosen = named.or_else(emptiest).ok_or(OpenError::NoDirectory)?;
+        if let Some(count) = placement.hosted.get_mut(chosen.index()) {
             *count += 1;
         }
         Ok(chosen.clone())
@@ -271,6 +308,29 @@ impl Contents {
     }
 }
 
+/// Does the work for each job on up to `threads` threads; the results are in the order of the jobs.
+fn in_parallel<J: Sync, R: Send>(jobs: &[J], threads: usize, work: impl Fn(&J) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(jobs.len()));
+    let worker = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(at) else { break };
+            let result = work(job);
+            lock(&done).push((at, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(jobs.len()) {
+            scope.spawn(worker);
+        }
+        worker();
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_unstable_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
 /// Runs what a partition's directory must withstand; when the disk does not, the log directory fails. A full disk is no
 /// failure.
 fn guarded<T>(
@@ -287,4 +347,24 @@ fn guarded<T>(
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn jobs_run_side_by_side_and_answer_in_their_order() {
+        let all_at_once = Barrier::new(4);
+        let jobs: Vec<usize> = (0..8).collect();
+        let squares = in_parallel(&jobs, 4, |job| {
+            all_at_once.wait();
+            job * job
+        });
+        assert_eq!(squares, [0, 1, 4, 9, 16, 25, 36, 49]);
+        assert_eq!(in_parallel(&jobs[..1], 4, |job| *job), [0]);
+        assert_eq!(in_parallel(&jobs[..0], 4, |job| *job), [0; 0]);
+    }
 }

@@ -13,6 +13,7 @@ use super::checkpoints::Checkpoints;
 use super::clock;
 use super::dynamic_config::DynamicConfig;
 use super::flusher::DEFAULT_THREADS;
+use super::lifecycle::Lifecycle;
 use super::log_dirs::{LogDirs, OpenError, Opened, Retired};
 use super::mailbox::Message;
 use super::messages::{Host, RoleSpec};
@@ -50,6 +51,7 @@ pub struct Reconciler {
     partitions: Partitions,
     dirs: Arc<LogDirs>,
     checkpoints: Arc<Checkpoints>,
+    lifecycle: Lifecycle,
     /// The image that this broker has caught up with.
     seen: Arc<Image>,
     /// Replicas that could not be opened for a reason that may pass.
@@ -65,12 +67,23 @@ impl Reconciler {
         partitions: Partitions,
         dirs: Arc<LogDirs>,
         checkpoints: Arc<Checkpoints>,
+        lifecycle: Lifecycle,
     ) -> (Reconciler, Reconciled) {
         let (reached, reconciled) = watch::channel(ImageVersion::default());
         let settings = TopicSettings::new(config.latest());
         let (seen, failed) = Default::default();
-        let reconciler =
-            Reconciler { me, config, settings, partitions, dirs, checkpoints, seen, failed, reached };
+        let reconciler = Reconciler {
+            me,
+            config,
+            settings,
+            partitions,
+            dirs,
+            checkpoints,
+            lifecycle,
+            seen,
+            failed,
+            reached,
+        };
         (reconciler, Reconciled(reconciled))
     }
 
@@ -136,10 +149,17 @@ impl Reconciler {
         };
         let jobs: Vec<(Replica, Arc<LogConfig>)> = replicas.into_iter().map(with_config).collect();
         let mut hosts = Vec::with_capacity(jobs.len());
+        let mut placed = Vec::new();
         let Some((jobs, results)) = self.open(jobs).await else { return };
         for ((replica, _), result) in jobs.into_iter().zip(results) {
             match result {
-                Ok(opened) => hosts.push(self.host(&replica, opened, image)),
+                Ok(opened) => {
+                    let directory = opened.directory.id();
+                    if replica.registration.directory(self.me) != Some(directory) {
+                        placed.push((replica.id, directory));
+                    }
+                    hosts.push(self.host(&replica, opened, image));
+                }
                 Err(error) if error.may_pass() => {
                     tracing::warn!("Partition {} cannot be served yet: {error}", replica.name);
                     self.failed.push(replica);
@@ -156,21 +176,30 @@ impl Reconciler {
             let id = host.partition.id;
             self.tell(&id, Message::Host(Box::new(host))).await;
         }
+        if !placed.is_empty() {
+            let lifecycle = self.lifecycle.clone();
+            // What it leads to is reconciled like any other change.
+            tokio::spawn(async move {
+                if let Err(error) = lifecycle.report_placement(placed).await {
+                    tracing::warn!("Could not report in which log directories partitions are: {error}");
+                }
+            });
+        }
     }
 
     async fn open(&self, jobs: Vec<(Replica, Arc<LogConfig>)>) -> Option<(Jobs, Results)> {
-        let mut hosted = vec![0; self.dirs.directories().len()];
-        for partition in self.partitions.all().values() {
-            hosted[partition.directory.index()] += 1;
-        }
         let is_start = self.seen.version == ImageVersion::default();
+        let hosted = self.partitions.all();
+        let hosted = hosted.values().map(|partition| &partition.directory);
+        let placement = self.dirs.placement(self.settings.broker(), hosted, !is_start);
         let per_directory = self.settings.broker().num_recovery_threads_per_data_dir;
-        let recovering = usize::try_from(per_directory).unwrap_or(1).max(1) * hosted.len().max(1);
+        let recovering =
+            usize::try_from(per_directory).unwrap_or(1).max(1) * self.dirs.directories().len().max(1);
         // Later it is new logs that are made, which is waiting for the disk more than work.
         let threads = if is_start { recovering } else { DEFAULT_THREADS };
         let dirs = self.dirs.clone();
         let opening = tokio::task::spawn_blocking(move || {
-            let results = dirs.open_all(&jobs, hosted, threads, clock::wall());
+            let results = dirs.open_all(&jobs, placement, threads, clock::wall());
             (jobs, results)
         });
         match opening.await {

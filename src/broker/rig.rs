@@ -18,7 +18,7 @@ use crate::replica::{Acks, BrokerStanding, Registration, ReplicaConfig};
 use crate::storage::checkpoint::MetaProperties;
 use crate::storage::disk::Disk;
 use crate::storage::log::{Log, LogConfig, OpenArgs, Origin, ReadPlan, TailBudget};
-use crate::storage::log_dir::{self, LogDir, Owner};
+use crate::storage::log_dir::{Claim, LogDir, Owner};
 use crate::types::{
     BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch, PartitionIndex, TimestampMs, TopicIdPartition,
     TopicPartition, Uuid,
@@ -64,10 +64,19 @@ pub(super) fn replica_config(config: &LogConfig) -> ReplicaConfig {
 
 /// A log directory, formatted when it is new.
 pub(super) fn open_dir(disk: &Arc<dyn Disk>, path: &Path) -> LogDir {
-    let (cluster_id, node_id) = ("test".to_owned(), ME);
-    let properties = MetaProperties { cluster_id, node_id, directory_id: Some(DIRECTORY_ID) };
-    log_dir::format(&**disk, path, &properties, "").expect("formatted");
-    LogDir::open(disk.clone(), path, &Owner { cluster_id: None, node_id }).expect("a log directory")
+    open_dir_with_id(disk, path, DIRECTORY_ID)
+}
+
+pub(super) fn open_dir_with_id(disk: &Arc<dyn Disk>, path: &Path, id: Uuid) -> LogDir {
+    let mut claim = Claim::take(disk.clone(), path).expect("a claim");
+    let owner = Owner { cluster_id: "test".to_owned(), node_id: ME };
+    if claim.properties().is_none() {
+        let Owner { cluster_id, node_id } = owner.clone();
+        let properties = MetaProperties { cluster_id, node_id, directory_id: Some(id) };
+        claim.format(properties).expect("formatted");
+    }
+    claim.check(&owner).expect("ours");
+    claim.open().expect("a log directory")
 }
 
 /// A new log and what goes with it.

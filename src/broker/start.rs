@@ -5,6 +5,7 @@
 
 use std::io;
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub struct BrokerOptions {
     pub disk: Arc<dyn Disk>,
     /// Its log directories, in the order of `log.dirs`. Each has an id.
     pub log_dirs: Vec<LogDir>,
+    /// Those of `log.dirs` that could not be taken.
+    pub lost_dirs: Vec<PathBuf>,
     /// Where it listens, as others are told.
     pub endpoints: Vec<Endpoint>,
     pub rack: Option<Arc<str>>,
@@ -87,7 +90,7 @@ pub async fn start(
     options: BrokerOptions,
     metadata: MetadataHandle,
 ) -> Result<(BrokerHandles, RunningBroker), StartError> {
-    let BrokerOptions { id, config, disk, log_dirs, endpoints, rack } = options;
+    let BrokerOptions { id, config, disk, log_dirs, lost_dirs, endpoints, rack } = options;
     let broker_config = config.at(&metadata.image()).broker.clone();
     let shards = start_shards(id, &broker_config)?;
     let failure = Arc::new(Notify::new());
@@ -102,14 +105,14 @@ pub async fn start(
     let partitions = Partitions::new(shards);
     let tail_budget = TailBudget::new(TAIL_BYTES, TAIL_BYTES_PER_LOG);
     let (scan_disk, scan_directories) = (disk.clone(), directories.clone());
-    let dirs = blocking(move || LogDirs::scan(scan_disk, scan_directories, tail_budget)).await;
+    let dirs = blocking(move || LogDirs::scan(id, scan_disk, scan_directories, lost_dirs, tail_budget)).await;
     let dirs = Arc::new(dirs);
     let online = directories.iter().filter(|directory| directory.is_online());
     let identity = BrokerIdentity {
         id,
         endpoints,
         rack,
-        directories: online.map(|directory| directory.id()).collect(),
+        directories: online.map(|directory| (directory.id(), directory.path().to_owned())).collect(),
         previous_epoch: dirs.previous_epoch(),
     };
     if identity.directories.is_empty() {
@@ -119,7 +122,7 @@ pub async fn start(
 
     let checkpoints = Arc::new(Checkpoints::new(disk, partitions.clone(), directories));
     let (mut reconciler, reconciled) =
-        Reconciler::new(id, config, partitions.clone(), dirs.clone(), checkpoints.clone());
+        Reconciler::new(id, config, partitions.clone(), dirs.clone(), checkpoints.clone(), lifecycle.clone());
     reconciler.catch_up(metadata.image()).await;
     tell_strays(&dirs);
     let intervals = CheckpointIntervals {
@@ -144,6 +147,7 @@ impl RunningBroker {
     /// Lets the cluster know that this broker serves, and waits until its partitions are led.
     pub async fn unfence(&mut self) -> Result<(), LifecycleError> {
         let version = self.handles.lifecycle.unfence().await?;
+        self.tasks.push(tokio::spawn(self.handles.lifecycle.clone().follow_cordons()));
         self.handles.reconciled.reached(version).await;
         Ok(())
     }

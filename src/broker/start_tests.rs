@@ -8,17 +8,19 @@ use bytes::Bytes;
 
 use super::dynamic_config::DynamicConfig;
 use super::partitions::Role;
-use super::rig::{DIRECTORY_ID, ME, open_dir, readable, records};
+use super::rig::{DIRECTORY_ID, ME, open_dir_with_id, readable, records};
 use super::start::{BrokerHandles, BrokerOptions, RunningBroker, start};
 use crate::config::{Layers, Sources, load};
 use crate::controller::{self, Controller, ControllerConfig, Member, MetadataHandle, Timing};
 use crate::metadata::features::bootstrap_records;
-use crate::metadata::{Decision, MetadataVersion, Record};
+use crate::metadata::{Decision, Image, MetadataVersion, Record};
 use crate::replica::Acks;
 use crate::storage::checkpoint::CLEAN_SHUTDOWN_FILE;
 use crate::storage::disk::{Disk, RealDisk};
 use crate::storage::log::Origin;
-use crate::types::{Offset, PartitionIndex, TopicId, TopicIdPartition, Uuid};
+use crate::types::{
+    BrokerEpoch, DirectoryId, Offset, PartitionIndex, TopicId, TopicIdPartition, Uuid, directory_id,
+};
 use crate::wire::messages::StrBytes;
 use crate::wire::messages::metadata::{ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord};
 
@@ -36,6 +38,15 @@ fn layers(overrides: &[(&str, &str)]) -> Layers {
 
 impl Node {
     async fn start(dir: &Path, overrides: &[(&str, &str)]) -> Node {
+        Node::start_on(dir, &[(dir, Some(DIRECTORY_ID))], overrides).await
+    }
+
+    /// A node with these log directories; those without an id are out of service.
+    async fn start_on(
+        dir: &Path,
+        log_dirs: &[(&Path, Option<DirectoryId>)],
+        overrides: &[(&str, &str)],
+    ) -> Node {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let config = ControllerConfig {
             node_id: ME,
@@ -49,12 +60,19 @@ impl Node {
             bootstrap_records: bootstrap_records(MetadataVersion::LATEST, &[], 1).unwrap(),
         };
         let (metadata, controller) = controller::start(config).await.unwrap();
-        let log_dir = open_dir(&disk, dir);
         let options = BrokerOptions {
             id: ME,
             config: Arc::new(DynamicConfig::new(ME, layers(overrides))),
+            log_dirs: log_dirs
+                .iter()
+                .filter_map(|(path, id)| Some(open_dir_with_id(&disk, path, (*id)?)))
+                .collect(),
+            lost_dirs: log_dirs
+                .iter()
+                .filter(|(_, id)| id.is_none())
+                .map(|(path, _)| (*path).to_owned())
+                .collect(),
             disk,
-            log_dirs: vec![log_dir],
             endpoints: Vec::new(),
             rack: None,
         };
@@ -75,6 +93,10 @@ impl Node {
     }
 
     async fn create(&mut self, name: &str, topic: u128, partitions: i32) {
+        self.create_in(name, topic, partitions, DIRECTORY_ID).await;
+    }
+
+    async fn create_in(&mut self, name: &str, topic: u128, partitions: i32, directory: DirectoryId) {
         let topic_id = Uuid::from_u128(topic);
         let name = StrBytes::from_string(name.to_owned());
         let mut all = vec![Record::from(TopicRecord { name, topic_id, ..TopicRecord::default() })];
@@ -85,7 +107,7 @@ impl Node {
                 replicas: vec![1],
                 isr: vec![1],
                 leader: 1,
-                directories: vec![DIRECTORY_ID],
+                directories: vec![directory],
                 ..PartitionRecord::default()
             })
         }));
@@ -101,6 +123,31 @@ impl Node {
         let appends: Vec<(TopicIdPartition, Bytes)> = vec![(id, records(values))];
         let answers = self.handles.partitions.produce(Some(Acks::All), Origin::Client, 30_000, appends).await;
         answers.all().await.pop().unwrap().unwrap().base_offset.0
+    }
+
+    /// Waits until the metadata is as it should be.
+    async fn until(&self, holds: impl Fn(&Image) -> bool) {
+        let mut images = self.metadata.subscribe();
+        images.wait_for(|image| holds(image)).await.unwrap();
+    }
+
+    async fn configure(&mut self, key: &str, value: &str) {
+        let text = |text: &str| StrBytes::from_string(text.to_owned());
+        let record = ConfigRecord {
+            resource_type: 4,
+            resource_name: text("1"),
+            name: text(key),
+            value: Some(text(value)),
+            ..ConfigRecord::default()
+        };
+        self.apply(vec![record.into()]).await;
+    }
+
+    /// In which directories the metadata has the partitions of a topic.
+    fn directories(&self, topic: u128) -> Vec<DirectoryId> {
+        let image = self.metadata.image();
+        let topic = image.topics.by_id(TopicId::from_u128(topic)).unwrap();
+        topic.partitions().map(|(_, partition)| partition.directory(ME).unwrap()).collect()
     }
 
     fn readable(&self, id: TopicIdPartition) -> usize {
@@ -218,4 +265,81 @@ async fn producer_ids_are_given_out_once() {
     let next = node.handles.producer_ids.next().await.unwrap().0;
     assert_eq!(next, 1000);
     node.stop().await;
+}
+
+const A: DirectoryId = Uuid::from_u128(0xa000);
+const B: DirectoryId = Uuid::from_u128(0xb000);
+
+#[tokio::test]
+async fn a_directory_out_of_service_takes_only_itself_away() {
+    let root = tempfile::tempdir().unwrap();
+    let (a, b) = (root.path().join("a"), root.path().join("b"));
+    let mut node = Node::start_on(root.path(), &[(&a, Some(A)), (&b, Some(B))], &[]).await;
+    node.create_in("t", 1, 4, directory_id::UNASSIGNED).await;
+    // The broker reports where it has put them.
+    let is_placed = |image: &Image| {
+        let topic = image.topics.by_id(TopicId::from_u128(1)).unwrap();
+        topic.partitions().all(|(_, partition)| [Some(A), Some(B)].contains(&partition.directory(ME)))
+    };
+    node.until(is_placed).await;
+    let directories = node.directories(1);
+    assert_eq!(directories.iter().filter(|id| **id == A).count(), 2, "{directories:?}");
+    for partition in 0..4 {
+        assert_eq!(node.produce(id(1, partition), &["x"]).await, 0);
+    }
+    node.stop().await;
+
+    let mut node = Node::start_on(root.path(), &[(&a, Some(A)), (&b, None)], &[]).await;
+    assert_eq!(node.handles.log_dirs.previous_epoch(), BrokerEpoch::UNKNOWN);
+    for (partition, directory) in (0..4).zip(&directories) {
+        let id = id(1, partition);
+        match *directory {
+            A => assert_eq!(node.produce(id, &["y"]).await, 1),
+            _ => assert!(node.handles.partitions.get(&id).is_none(), "it was made anew"),
+        }
+    }
+    // New partitions find a place.
+    node.create_in("u", 2, 1, directory_id::UNASSIGNED).await;
+    assert_eq!(node.produce(id(2, 0), &["x"]).await, 0);
+    node.stop().await;
+
+    let node = Node::start_on(root.path(), &[(&a, Some(A)), (&b, Some(B))], &[]).await;
+    for (partition, directory) in (0..4).zip(&directories) {
+        let next = if *directory == A { 2 } else { 1 };
+        assert_eq!(node.produce(id(1, partition), &["z"]).await, next);
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_cordoned_directory_gets_no_new_partitions() {
+    let root = tempfile::tempdir().unwrap();
+    let (a, b) = (root.path().join("a"), root.path().join("b"));
+    let dirs = format!("{},{}", a.display(), b.display());
+    let overrides = [("log.dirs", dirs.as_str()), ("cordoned.log.dirs", b.to_str().unwrap())];
+    let mut node = Node::start_on(root.path(), &[(&a, Some(A)), (&b, Some(B))], &overrides).await;
+    let cordoned =
+        |image: &Image| image.brokers.get(ME).unwrap().cordoned_directories.clone().unwrap_or_default();
+    assert_eq!(cordoned(&node.metadata.image()), [B]);
+    node.create_in("t", 1, 3, directory_id::UNASSIGNED).await;
+    assert_eq!((partition_dirs(&a).len(), partition_dirs(&b).len()), (3, 0));
+
+    node.configure("cordoned.log.dirs", "*").await;
+    node.until(|image| cordoned(image) == [A, B]).await;
+    node.configure("cordoned.log.dirs", a.to_str().unwrap()).await;
+    node.until(|image| cordoned(image) == [A]).await;
+    node.create_in("u", 2, 1, directory_id::UNASSIGNED).await;
+    assert_eq!((partition_dirs(&a).len(), partition_dirs(&b).len()), (3, 1));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn leaving_in_an_orderly_way_can_be_switched_off() {
+    for (enabled, leaves) in [("true", true), ("false", false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::start(dir.path(), &[("controlled.shutdown.enable", enabled)]).await;
+        node.broker.stop().await;
+        assert_eq!(!node.metadata.image().brokers.is_active(ME), leaves);
+        node.controller.shutdown().await;
+    }
 }

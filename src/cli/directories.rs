@@ -2,39 +2,28 @@
 //!
 //! Invariant: what is returned belongs to one cluster and to this node, and nobody else uses it while the locks are held.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::storage::checkpoint::{
-    META_PROPERTIES_FILE, MetaProperties, read_meta_properties, write_meta_properties,
-};
-use crate::storage::disk::{Disk, DiskLock};
-use crate::storage::log_dir::{LogDir, LogDirError};
+use crate::storage::checkpoint::MetaProperties;
+use crate::storage::disk::Disk;
+use crate::storage::log_dir::{Claim, LogDir, LogDirError, Owner};
 use crate::types::{DirectoryId, NodeId, Uuid, kafka_uuid};
-
-/// The lock file of a directory, Kafka's.
-const LOCK_FILE: &str = ".lock";
 
 /// Why a node's directories cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    #[error("{dir}: {doing} failed: {error}", dir = dir.display())]
-    Io { dir: PathBuf, doing: &'static str, error: io::Error },
-    #[error("{} is in use by another process", .0.display())]
-    InUse(PathBuf),
-    #[error("{dir}/{META_PROPERTIES_FILE} says {key}={found}, but this node has {expected}", dir = dir.display())]
-    Other { dir: PathBuf, key: &'static str, found: String, expected: String },
     #[error(
-        "{} is not formatted, and a node that is part of a quorum is not formatted by itself: run 'floodmark storage format'",
-        .0.display()
+        "{0}, and a node that is part of a quorum does not format by itself: run 'floodmark storage format'"
     )]
-    NotFormatted(PathBuf),
+    NotFormatted(LogDirError),
     #[error("CLUSTER_ID '{0}' is not an id: 22 letters as 'floodmark storage random-uuid' prints them")]
     ClusterId(String),
     #[error(transparent)]
     LogDir(#[from] LogDirError),
+    #[error("no log directory can be used")]
+    NoneLeft,
 }
 
 /// The directories of a node, its own until this is dropped.
@@ -43,8 +32,11 @@ pub struct Directories {
     pub cluster_id: String,
     /// In the order of `log.dirs`.
     pub log_dirs: Vec<LogDir>,
+    /// Those of `log.dirs` that are damaged or cannot be reached.
+    pub lost: Vec<PathBuf>,
     pub metadata_dir: (PathBuf, DirectoryId),
-    _locks: Vec<Box<dyn DiskLock>>,
+    /// That of the metadata directory, if it is no log directory.
+    _claims: Vec<Claim>,
 }
 
 /// What a node wants of its directories.
@@ -59,51 +51,78 @@ pub struct Wanted<'a> {
     pub cluster_id: Option<&'a str>,
 }
 
-/// Takes the directories: makes what is missing, locks all, and formats or checks each.
-pub fn take(shared_disk: &Arc<dyn Disk>, wanted: &Wanted<'_>) -> Result<Directories, DirectoryError> {
-    let disk = shared_disk.as_ref();
+/// Takes the directories: makes what is missing, locks all, and formats or checks each. One that is damaged or cannot be
+/// reached is left out, unless it is the metadata directory or the last one.
+pub fn take(disk: &Arc<dyn Disk>, wanted: &Wanted<'_>) -> Result<Directories, DirectoryError> {
+    let mut taking = Taking { metadata_dir: wanted.metadata_dir, lost: Vec::new() };
     let all: BTreeSet<&Path> =
         wanted.log_dirs.iter().map(PathBuf::as_path).chain([wanted.metadata_dir]).collect();
-    let mut locks = BTreeMap::new();
-    let mut found = Vec::new();
-    for dir in all {
-        let io = |doing| move |error| DirectoryError::Io { dir: dir.to_owned(), doing, error };
-        disk.create_dir_all(dir).map_err(io("creating it"))?;
-        let lock = disk.lock(&dir.join(LOCK_FILE)).map_err(io("locking it"))?;
-        locks.insert(dir, lock.ok_or_else(|| DirectoryError::InUse(dir.to_owned()))?);
-        let properties = read_meta_properties(disk, dir).map_err(io("reading meta.properties"))?;
-        found.push((dir, properties));
+    let mut claims = Vec::new();
+    for path in all {
+        claims.extend(taking.or_leave_out(path, Claim::take(Arc::clone(disk), path))?);
     }
-    let cluster_id = cluster_id(wanted, &found)?;
-    let mut ids = BTreeMap::new();
-    for (dir, properties) in found {
-        let id = match properties {
-            Some(properties) => check(disk, dir, properties, wanted.node, &cluster_id)?,
-            None if wanted.format => format(disk, dir, wanted.node, &cluster_id)?,
-            None => return Err(DirectoryError::NotFormatted(dir.to_owned())),
-        };
-        ids.insert(dir, id);
+    let cluster_id = cluster_id(wanted, &claims)?;
+    let owner = Owner { cluster_id, node_id: wanted.node };
+    let mut ours = Vec::new();
+    for mut claim in claims {
+        if claim.properties().is_none() && !wanted.format {
+            return Err(DirectoryError::NotFormatted(LogDirError::NotFormatted(claim.path().to_owned())));
+        }
+        let ready = make_ready(&mut claim, &owner);
+        let path = claim.path().to_owned();
+        ours.extend(taking.or_leave_out(&path, ready.map(|id| (claim, id)))?);
     }
-    let mut log_dirs = Vec::new();
-    for dir in wanted.log_dirs {
+    let metadata_id = ours.iter().find(|(claim, _)| claim.path() == wanted.metadata_dir).map(|(_, id)| *id);
+    let (mut log_dirs, mut others) = (Vec::new(), Vec::new());
+    for (claim, _) in ours {
         // A directory that is named twice is one directory.
-        let Some(lock) = locks.remove(dir.as_path()) else { continue };
-        let (cluster_id, node_id) = (cluster_id.clone(), wanted.node);
-        let directory_id = ids.get(dir.as_path()).copied();
-        let properties = MetaProperties { cluster_id, node_id, directory_id };
-        log_dirs.push(LogDir::open_locked(Arc::clone(shared_disk), dir, properties, lock)?);
+        match wanted.log_dirs.iter().position(|dir| dir == claim.path()) {
+            Some(position) => {
+                let path = claim.path().to_owned();
+                log_dirs.extend(taking.or_leave_out(&path, claim.open())?.map(|dir| (position, dir)));
+            }
+            None => others.push(claim),
+        }
     }
-    let metadata_id = ids[wanted.metadata_dir];
+    log_dirs.sort_by_key(|(position, _)| *position);
+    let log_dirs: Vec<LogDir> = log_dirs.into_iter().map(|(_, dir)| dir).collect();
+    let (Some(metadata_id), false) = (metadata_id, log_dirs.is_empty()) else {
+        return Err(DirectoryError::NoneLeft);
+    };
     let metadata_dir = (wanted.metadata_dir.to_owned(), metadata_id);
-    Ok(Directories { cluster_id, log_dirs, metadata_dir, _locks: locks.into_values().collect() })
+    let (cluster_id, lost) = (owner.cluster_id, taking.lost);
+    Ok(Directories { cluster_id, log_dirs, lost, metadata_dir, _claims: others })
+}
+
+/// What becomes of directories that fail while they are taken.
+struct Taking<'a> {
+    metadata_dir: &'a Path,
+    lost: Vec<PathBuf>,
+}
+
+impl Taking<'_> {
+    /// Leaves out a directory that the disk does not give, if the node can do without. What somebody has done wrong, such as
+    /// two nodes on one directory, ends the start.
+    fn or_leave_out<T>(
+        &mut self,
+        path: &Path,
+        result: Result<T, LogDirError>,
+    ) -> Result<Option<T>, LogDirError> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error @ LogDirError::Io { .. }) if path != self.metadata_dir => {
+                tracing::error!("Log directory {} is out of service: {error}", path.display());
+                self.lost.push(path.to_owned());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// That of a directory that is formatted, else the one given, else a new one.
-fn cluster_id(
-    wanted: &Wanted<'_>,
-    found: &[(&Path, Option<MetaProperties>)],
-) -> Result<String, DirectoryError> {
-    if let Some(properties) = found.iter().find_map(|(_, properties)| properties.as_ref()) {
+fn cluster_id(wanted: &Wanted<'_>, claims: &[Claim]) -> Result<String, DirectoryError> {
+    if let Some(properties) = claims.iter().find_map(Claim::properties) {
         return Ok(properties.cluster_id.clone());
     }
     match wanted.cluster_id {
@@ -113,42 +132,30 @@ fn cluster_id(
     }
 }
 
-fn check(
-    disk: &dyn Disk,
-    dir: &Path,
-    properties: MetaProperties,
-    node: NodeId,
-    cluster_id: &str,
-) -> Result<DirectoryId, DirectoryError> {
-    let other = |key, found: String, expected: String| {
-        Err(DirectoryError::Other { dir: dir.to_owned(), key, found, expected })
-    };
-    if properties.cluster_id != cluster_id {
-        return other("cluster.id", properties.cluster_id, cluster_id.to_owned());
+/// Checks whose directory it is, and formats it when nobody has or when it has no id, as before KIP-858.
+fn make_ready(claim: &mut Claim, owner: &Owner) -> Result<DirectoryId, LogDirError> {
+    if claim.properties().is_some() {
+        claim.check(owner)?;
     }
-    if properties.node_id != node {
-        return other("node.id", properties.node_id.to_string(), node.to_string());
+    if let Some(id) = claim.properties().and_then(|properties| properties.directory_id) {
+        return Ok(id);
     }
-    match properties.directory_id {
-        Some(id) => Ok(id),
-        // Formatted before directories had ids (KIP-858).
-        None => format(disk, dir, node, cluster_id),
-    }
+    let Owner { cluster_id, node_id } = owner.clone();
+    let id = random_id();
+    claim.format(MetaProperties { cluster_id, node_id, directory_id: Some(id) })?;
+    Ok(id)
 }
 
-/// Writes a `meta.properties` with a new directory id.
+/// Formats one directory, which nobody may use meanwhile.
 pub fn format(
-    disk: &dyn Disk,
+    disk: &Arc<dyn Disk>,
     dir: &Path,
-    node: NodeId,
+    node_id: NodeId,
     cluster_id: &str,
-) -> Result<DirectoryId, DirectoryError> {
-    let io = |error| DirectoryError::Io { dir: dir.to_owned(), doing: "formatting it", error };
-    let directory_id = random_id();
-    let (cluster_id, node_id) = (cluster_id.to_owned(), node);
-    let properties = MetaProperties { cluster_id, node_id, directory_id: Some(directory_id) };
-    write_meta_properties(disk, dir, &properties, "").map_err(io)?;
-    Ok(directory_id)
+) -> Result<(), LogDirError> {
+    let properties =
+        MetaProperties { cluster_id: cluster_id.to_owned(), node_id, directory_id: Some(random_id()) };
+    Claim::take(Arc::clone(disk), dir)?.format(properties)
 }
 
 /// A random id that reads well on a command line: Kafka's own avoid a leading dash too.
@@ -159,5 +166,52 @@ pub fn random_id() -> Uuid {
         if id.as_u128() >= 100 && !kafka_uuid::format(id).starts_with('-') {
             return id;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::disk::RealDisk;
+
+    fn take_of(log_dirs: &[PathBuf], metadata_dir: &Path) -> Result<Directories, DirectoryError> {
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let node = NodeId(1);
+        take(&disk, &Wanted { node, log_dirs, metadata_dir, format: true, cluster_id: None })
+    }
+
+    fn paths(directories: &Directories) -> Vec<&Path> {
+        directories.log_dirs.iter().map(LogDir::path).collect()
+    }
+
+    #[test]
+    fn a_damaged_directory_is_left_out_if_the_node_can_do_without() {
+        let root = tempfile::tempdir().unwrap();
+        let [z, b, c] = ["z", "b", "c"].map(|name| root.path().join(name));
+        let all = [z.clone(), b.clone(), c.clone()];
+        let taken = take_of(&all, &z).unwrap();
+        assert_eq!(paths(&taken), [&z, &b, &c]);
+        assert_eq!(taken.metadata_dir, (z.clone(), taken.log_dirs[0].properties().directory_id.unwrap()));
+        assert!(matches!(take_of(&all, &z), Err(DirectoryError::LogDir(LogDirError::Locked(_)))));
+        drop(taken);
+
+        std::fs::write(b.join("meta.properties"), "version=9\n").unwrap();
+        std::fs::create_dir(c.join("log-start-offset-checkpoint")).unwrap();
+        let taken = take_of(&all, &z).unwrap();
+        assert_eq!((paths(&taken), &taken.lost[..]), (vec![z.as_path()], &[b.clone(), c.clone()][..]));
+        drop(taken);
+        assert!(matches!(take_of(&all, &b), Err(DirectoryError::LogDir(LogDirError::Io { .. }))));
+        let metadata = root.path().join("metadata");
+        assert!(matches!(take_of(&[b, c], &metadata), Err(DirectoryError::NoneLeft)));
+    }
+
+    #[test]
+    fn a_directory_of_somebody_else_ends_the_start() {
+        let root = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| root.path().join(name));
+        drop(take_of(std::slice::from_ref(&a), &a).unwrap());
+        drop(take_of(std::slice::from_ref(&b), &b).unwrap());
+        let refused = take_of(&[a.clone(), b], &a).unwrap_err().to_string();
+        assert!(refused.contains("says cluster.id="), "{refused}");
     }
 }

@@ -63,6 +63,7 @@ impl RunningNode {
             config: Arc::clone(&dynamic),
             disk: Arc::clone(&disk),
             log_dirs: std::mem::take(&mut directories.log_dirs),
+            lost_dirs: std::mem::take(&mut directories.lost),
             endpoints: endpoints(node, &bound),
             rack: node.rack.as_deref().map(Arc::from),
         };

@@ -116,6 +116,7 @@ fn format(args: FormatArgs) -> Result<(), Failure> {
         println!("All of the log directories are already formatted.");
         return Ok(());
     }
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     for dir in unformatted {
         let is_metadata = dir == config.node.metadata_log_dir;
         let kind = match is_metadata {
@@ -127,7 +128,7 @@ fn format(args: FormatArgs) -> Result<(), Failure> {
         if is_metadata && config.node.roles.controller {
             bootstrap::write(&RealDisk, &dir, &records)?;
         }
-        directories::format(&RealDisk, &dir, config.node.node_id, &args.cluster_id)?;
+        directories::format(&disk, &dir, config.node.node_id, &args.cluster_id)?;
     }
     Ok(())
 }

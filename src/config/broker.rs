@@ -1,6 +1,8 @@
 //! The properties of a broker that the code reads, typed. Listeners, identity and quorum are in `node`. Knows no
 //! sources and no layers. Invariant: only plain values; a change makes a new one.
 
+use std::path::Path;
+
 use super::table::parse_ip_overrides;
 use super::typed::typed_config;
 
@@ -46,6 +48,11 @@ typed_config! {
 }
 
 impl BrokerConfig {
+    /// Whether `cordoned.log.dirs` keeps new partitions out of this one of `log.dirs`.
+    pub fn cordons(&self, log_dir: &Path) -> bool {
+        self.cordoned_log_dirs.iter().any(|dir| dir == "*" || Path::new(dir) == log_dir)
+    }
+
     /// The limits of connections for single addresses or hosts.
     pub fn connections_per_ip_overrides(&self) -> Vec<(String, i32)> {
         // The table's rule has refused what does not parse.

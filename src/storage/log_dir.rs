@@ -1,55 +1,28 @@
-//! A log directory: a place of partitions with one owner. Its lock, what it says about itself, how it was left, which
-//! partitions lie in it, and their opening, many at a time. Must not know which partitions belong here: that is for the
-//! metadata.
+//! A log directory: a place of partitions with one owner. How it was left, which partitions lie in it, and their opening,
+//! making and retiring; `claim` has its lock and what it says about itself. Must not know which partitions belong here:
+//! that is for the metadata.
 //!
 //! Invariants: until a `LogDir` is released or dropped, no other process has the directory. The marker of an orderly stop is gone before the
 //! first log is opened, so that it speaks only for the stop that wrote it.
 
+mod claim;
 mod names;
 
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use thiserror::Error;
-
 use super::checkpoint::{
-    CLEAN_SHUTDOWN_FILE, CleanShutdown, MetaProperties, OffsetCheckpoint, read_clean_shutdown,
-    read_meta_properties, read_offsets, read_partition_metadata, write_clean_shutdown, write_meta_properties,
-    write_partition_metadata,
+    CLEAN_SHUTDOWN_FILE, CleanShutdown, MetaProperties, OffsetCheckpoint, read_clean_shutdown, read_offsets,
+    read_partition_metadata, write_clean_shutdown, write_partition_metadata,
 };
 use super::disk::{Disk, DiskLock, remove_if_exists};
 use super::locked;
 use super::log::{Log, LogConfig, LogError, OpenArgs, TailBudget};
-use crate::types::{BrokerEpoch, NodeId, Offset, TimestampMs, TopicId, TopicPartition, Uuid};
+use crate::types::{BrokerEpoch, Offset, TimestampMs, TopicId, TopicPartition, Uuid};
+pub use claim::{Claim, LogDirError, Owner};
 pub use names::{DirName, Fate};
-
-const LOCK_FILE: &str = ".lock";
-
-/// Why a log directory cannot be used.
-#[derive(Debug, Error)]
-pub enum LogDirError {
-    #[error("{path}: {error}")]
-    Io { path: PathBuf, error: io::Error },
-    #[error("{0} is in use by another process")]
-    Locked(PathBuf),
-    #[error("{0} is not formatted")]
-    NotFormatted(PathBuf),
-    #[error("{path} belongs to cluster {found}, not to {expected}")]
-    OtherCluster { path: PathBuf, found: String, expected: String },
-    #[error("{path} belongs to node {found}, not to {expected}")]
-    OtherNode { path: PathBuf, found: NodeId, expected: NodeId },
-}
-
-/// Whose directory it should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// `None` when the cluster is not known yet.
-    pub cluster_id: Option<String>,
-    pub node_id: NodeId,
-}
 
 /// A log directory that this process owns.
 #[derive(Debug)]
@@ -83,74 +56,14 @@ pub struct Listing {
     pub foreign: Vec<PathBuf>,
 }
 
-/// A partition's log that was opened, or why it could not be.
-#[derive(Debug)]
-pub struct Opened {
-    pub dir: PartitionDir,
-    pub result: Result<Log, LogError>,
-}
-
-/// Formats the directory `path`, which is made when missing. `false` when it was formatted before, for the same owner.
-pub fn format(
-    disk: &dyn Disk,
-    path: &Path,
-    properties: &MetaProperties,
-    written_at: &str,
-) -> Result<bool, LogDirError> {
-    let in_path = |error| LogDirError::Io { path: path.to_owned(), error };
-    disk.create_dir_all(path).map_err(in_path)?;
-    if let Some(found) = read_meta_properties(disk, path).map_err(in_path)? {
-        let owner = Owner { cluster_id: Some(properties.cluster_id.clone()), node_id: properties.node_id };
-        check_owner(path, &found, &owner)?;
-        return Ok(false);
-    }
-    write_meta_properties(disk, path, properties, written_at).map_err(in_path)?;
-    if let Some(parent) = path.parent() {
-        disk.sync_dir(parent).map_err(in_path)?;
-    }
-    Ok(true)
-}
-
-fn check_owner(path: &Path, found: &MetaProperties, owner: &Owner) -> Result<(), LogDirError> {
-    let path = || path.to_owned();
-    match &owner.cluster_id {
-        Some(expected) if *expected != found.cluster_id => {
-            let (found, expected) = (found.cluster_id.clone(), expected.clone());
-            return Err(LogDirError::OtherCluster { path: path(), found, expected });
-        }
-        _ => {}
-    }
-    if found.node_id != owner.node_id {
-        return Err(LogDirError::OtherNode { path: path(), found: found.node_id, expected: owner.node_id });
-    }
-    Ok(())
-}
-
 impl LogDir {
-    /// Takes possession of a formatted directory and reads how it was left.
-    pub fn open(disk: Arc<dyn Disk>, path: &Path, owner: &Owner) -> Result<LogDir, LogDirError> {
-        let in_path = |error| LogDirError::Io { path: path.to_owned(), error };
-        let lock = match disk.lock(&path.join(LOCK_FILE)) {
-            Ok(lock) => lock.ok_or_else(|| LogDirError::Locked(path.to_owned()))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(LogDirError::NotFormatted(path.to_owned()));
-            }
-            Err(error) => return Err(in_path(error)),
-        };
-        let properties = read_meta_properties(&*disk, path).map_err(in_path)?;
-        let properties = properties.ok_or_else(|| LogDirError::NotFormatted(path.to_owned()))?;
-        check_owner(path, &properties, owner)?;
-        LogDir::open_locked(disk, path, properties, lock)
-    }
-
-    /// Reads how a directory was left that the caller has locked, and whose properties it has found right.
-    pub fn open_locked(
+    fn read(
         disk: Arc<dyn Disk>,
         path: &Path,
         properties: MetaProperties,
         lock: Box<dyn DiskLock>,
     ) -> Result<LogDir, LogDirError> {
-        let in_path = |error| LogDirError::Io { path: path.to_owned(), error };
+        let in_path = |error| LogDirError::io("reading how it was left", path, error);
         let clean = read_clean_shutdown(&*disk, path).map_err(in_path)?;
         if remove_if_exists(&*disk, &path.join(CLEAN_SHUTDOWN_FILE)).map_err(in_path)? {
             disk.sync_dir(path).map_err(in_path)?;
@@ -263,35 +176,6 @@ impl LogDir {
         Ok(log)
     }
 
-    /// Opens many logs with up to `threads` threads. `opened` gets each as it is ready, on those threads.
-    pub fn open_logs(
-        &self,
-        dirs: Vec<PartitionDir>,
-        threads: usize,
-        config_of: &(dyn Fn(&PartitionDir) -> Arc<LogConfig> + Sync),
-        now: TimestampMs,
-        tail_budget: &Arc<TailBudget>,
-        opened: &(dyn Fn(Opened) + Sync),
-    ) {
-        let threads = threads.clamp(1, dirs.len().max(1));
-        let next = AtomicUsize::new(0);
-        let dirs: Vec<Mutex<Option<PartitionDir>>> =
-            dirs.into_iter().map(|dir| Mutex::new(Some(dir))).collect();
-        let work = || {
-            while let Some(slot) = dirs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let Some(dir) = locked(slot).take() else { continue };
-                let result = self.open_log(&dir, config_of(&dir), now, tail_budget.clone());
-                opened(Opened { dir, result });
-            }
-        };
-        std::thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(work);
-            }
-            work();
-        });
-    }
-
     /// Renames the directory of a partition so that the partition is gone and the directory can be removed later, with
     /// `unique` to tell it from others of its kind.
     pub fn retire(&self, partition: &TopicPartition, fate: Fate, unique: Uuid) -> io::Result<PathBuf> {
@@ -318,7 +202,7 @@ impl LogDir {
     }
 
     fn error(&self, error: io::Error) -> LogDirError {
-        LogDirError::Io { path: self.path.clone(), error }
+        LogDirError::io("looking into it", &self.path, error)
     }
 }
 

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::*;
-use crate::storage::checkpoint::{write_epochs, write_offsets};
+use crate::storage::checkpoint::{read_meta_properties, write_epochs, write_meta_properties, write_offsets};
 use crate::storage::disk::{OpenMode, RealDisk, read_file};
 use crate::storage::log::ReadPlan;
 use crate::storage::sim_disk::SimDisk;
-use crate::types::kafka_uuid;
+use crate::types::{NodeId, kafka_uuid};
 use crate::wire::batch::{Batches, PartialTail};
 
 const DATA: &str = "testdata/kafka-4.4-log-dir";
@@ -38,8 +38,9 @@ fn kafkas(name: &str) -> Vec<u8> {
 }
 
 fn open(disk: &SimDisk) -> (LogDir, Log) {
-    let owner = Owner { cluster_id: None, node_id: NodeId(1) };
-    let dir = LogDir::open(Arc::new(disk.clone()), Path::new("/data"), &owner).unwrap();
+    let claim = Claim::take(Arc::new(disk.clone()), Path::new("/data")).unwrap();
+    assert_eq!(claim.properties().unwrap().node_id, NodeId(1));
+    let dir = claim.open().unwrap();
     let listing = dir.list().unwrap();
     let config = Arc::new(LogConfig { index_interval_bytes: 1000, ..LogConfig::default() });
     let log = dir.open_log(&listing.partitions[0], config, NOW, TailBudget::new(0, 0)).unwrap();

@@ -1,14 +1,14 @@
 //! A log directory through formatting, two processes, orderly and other stops.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::*;
 use crate::storage::checkpoint::write_offsets;
 use crate::storage::disk::{OpenMode, RealDisk, read_file};
 use crate::storage::log::Origin;
 use crate::storage::sim_disk::SimDisk;
-use crate::types::{LeaderEpoch, kafka_uuid};
+use crate::types::{LeaderEpoch, NodeId, kafka_uuid};
 use crate::wire::batch_builder::BatchBuilder;
 
 const NOW: TimestampMs = TimestampMs(1000);
@@ -22,7 +22,17 @@ fn properties() -> MetaProperties {
 }
 
 fn owner() -> Owner {
-    Owner { cluster_id: Some("4L6g3nShT-eMCtK--X86sw".into()), node_id: NodeId(1) }
+    Owner { cluster_id: "4L6g3nShT-eMCtK--X86sw".into(), node_id: NodeId(1) }
+}
+
+/// Opens a directory, formatting it first if nobody has.
+fn open(disk: &SimDisk, path: &Path) -> LogDir {
+    let mut claim = Claim::take(Arc::new(disk.clone()), path).unwrap();
+    if claim.properties().is_none() {
+        claim.format(properties()).unwrap();
+    }
+    claim.check(&owner()).unwrap();
+    claim.open().unwrap()
 }
 
 fn budget() -> Arc<TailBudget> {
@@ -40,32 +50,49 @@ fn a_directory_has_one_owner() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("data");
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    assert!(matches!(LogDir::open(disk.clone(), &path, &owner()), Err(LogDirError::NotFormatted(_))));
-    assert!(format(&*disk, &path, &properties(), "Thu Jan 01 00:00:00 UTC 1970").unwrap());
-    assert!(!format(&*disk, &path, &properties(), "").unwrap());
+    let take = || Claim::take(disk.clone(), &path);
+    let mut claim = take().unwrap();
+    assert!(matches!(claim.check(&owner()), Err(LogDirError::NotFormatted(_))));
+    claim.format(properties()).unwrap();
     let text = String::from_utf8(read_file(&*disk, &path.join("meta.properties")).unwrap()).unwrap();
     assert_eq!(
         text,
-        "#\n#Thu Jan 01 00:00:00 UTC 1970\nnode.id=1\ndirectory.id=8pdR4J8RSuqGkEh4nHuDtQ\n\
-         version=1\ncluster.id=4L6g3nShT-eMCtK--X86sw\n"
+        "#\nnode.id=1\ndirectory.id=8pdR4J8RSuqGkEh4nHuDtQ\nversion=1\ncluster.id=4L6g3nShT-eMCtK--X86sw\n"
     );
-    let dir = LogDir::open(disk.clone(), &path, &owner()).unwrap();
+    let dir = claim.open().unwrap();
     assert_eq!(dir.properties(), &properties());
-    assert!(matches!(LogDir::open(disk.clone(), &path, &owner()), Err(LogDirError::Locked(_))));
+    assert!(matches!(take(), Err(LogDirError::Locked(_))));
     drop(dir);
-    let other = Owner { node_id: NodeId(2), ..owner() };
-    assert!(matches!(LogDir::open(disk.clone(), &path, &other), Err(LogDirError::OtherNode { .. })));
-    let other = Owner { cluster_id: Some("other".into()), ..owner() };
-    assert!(matches!(LogDir::open(disk, &path, &other), Err(LogDirError::OtherCluster { .. })));
+    let claim = take().unwrap();
+    claim.check(&owner()).unwrap();
+    let refused = |owner| claim.check(&owner).unwrap_err().to_string();
+    let other = refused(Owner { node_id: NodeId(2), ..owner() });
+    assert!(other.ends_with("/meta.properties says node.id=1, but this node has 2"), "{other}");
+    let other = refused(Owner { cluster_id: "other".into(), ..owner() });
+    assert!(other.ends_with("says cluster.id=4L6g3nShT-eMCtK--X86sw, but this node has other"), "{other}");
+}
+
+#[test]
+fn a_damaged_directory_tells_what_is_wrong() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("data");
+    std::fs::write(&path, "a file").unwrap();
+    let failed = Claim::take(Arc::new(RealDisk), &path).unwrap_err();
+    assert!(matches!(failed, LogDirError::Io { doing: "creating it", .. }), "{failed}");
+
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("meta.properties"), "version=9\n").unwrap();
+    let failed = Claim::take(Arc::new(RealDisk), &path).unwrap_err().to_string();
+    assert!(failed.contains("version 9 is unknown"), "{failed}");
 }
 
 #[test]
 fn logs_are_opened_as_they_were_left() {
     let disk = SimDisk::new();
     let path = Path::new("/data");
-    format(&disk, path, &properties(), "").unwrap();
     let partitions: Vec<_> = (0..20).map(|index| TopicPartition::new("orders", index)).collect();
-    let dir = LogDir::open(Arc::new(disk.clone()), path, &owner()).unwrap();
+    let dir = open(&disk, path);
     let mut logs: Vec<Log> = partitions
         .iter()
         .map(|partition| {
@@ -87,29 +114,26 @@ fn logs_are_opened_as_they_were_left() {
     disk.crash(0);
 
     let reads = disk.counts().read_bytes;
-    let dir = LogDir::open(Arc::new(disk.clone()), path, &owner()).unwrap();
+    let dir = open(&disk, path);
     assert_eq!(dir.clean_shutdown().unwrap().broker_epoch, BrokerEpoch(42));
     assert!(disk.open(&path.join(".kafka_cleanshutdown"), OpenMode::Read).is_err());
     let listing = dir.list().unwrap();
     assert_eq!(listing.partitions.len(), 20);
     assert!(listing.partitions.iter().all(|dir| dir.topic_id == Some(Uuid::from_u128(5))));
-    let opened = Mutex::new(Vec::new());
-    let config_of = |_: &PartitionDir| Arc::<LogConfig>::default();
-    dir.open_logs(listing.partitions, 4, &config_of, NOW, &budget(), &|log| locked(&opened).push(log));
-    let mut opened = opened.into_inner().unwrap();
-    assert_eq!(opened.len(), 20);
-    for Opened { result, .. } in &mut opened {
-        let log = result.as_mut().unwrap();
+    let found = listing.partitions.iter();
+    let mut opened: Vec<Log> =
+        found.map(|found| dir.open_log(found, Arc::default(), NOW, budget()).unwrap()).collect();
+    for log in &mut opened {
         assert_eq!((log.high_watermark(), log.log_end()), (Offset(1), Offset(1)));
         append(log);
     }
     assert!(disk.counts().read_bytes - reads < 20 * 300, "{}", disk.counts().read_bytes - reads);
-    opened.iter_mut().for_each(|opened| opened.result.as_mut().unwrap().flush().unwrap());
+    opened.iter_mut().for_each(|log| log.flush().unwrap());
     drop((opened, dir));
 
     // No orderly stop this time.
     disk.crash(1);
-    let dir = LogDir::open(Arc::new(disk.clone()), path, &owner()).unwrap();
+    let dir = open(&disk, path);
     assert_eq!(dir.clean_shutdown(), None);
     let listing = dir.list().unwrap();
     let log = dir.open_log(&listing.partitions[7], Arc::default(), NOW, budget()).unwrap();
@@ -121,8 +145,7 @@ fn logs_are_opened_as_they_were_left() {
 fn retired_partitions_are_no_longer_there() {
     let disk = SimDisk::new();
     let path = Path::new("/data");
-    format(&disk, path, &properties(), "").unwrap();
-    let dir = LogDir::open(Arc::new(disk.clone()), path, &owner()).unwrap();
+    let dir = open(&disk, path);
     let partition = TopicPartition::new("orders", 0);
     let log = dir.create_log(&partition, Uuid::from_u128(5), Arc::default(), NOW, budget()).unwrap();
     drop(log);

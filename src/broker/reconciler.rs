@@ -71,6 +71,7 @@ impl Reconciler {
     ) -> (Reconciler, Reconciled) {
         let (reached, reconciled) = watch::channel(ImageVersion::default());
         let settings = TopicSettings::new(config.latest());
+        warn_of(&settings, None);
         let (seen, failed) = Default::default();
         let reconciler = Reconciler {
             me,
@@ -113,7 +114,8 @@ impl Reconciler {
     pub async fn catch_up(&mut self, image: Arc<Image>) {
         let Changes { stop, start, update, configure } = changes(self.me, &self.seen, &image);
         if configure == Reconfigured::All {
-            self.settings = TopicSettings::new(self.config.at(&image));
+            let before = std::mem::replace(&mut self.settings, TopicSettings::new(self.config.at(&image)));
+            warn_of(&self.settings, Some(&before));
         }
         self.failed.retain(|replica| !stop.iter().any(|stop| stop.id == replica.id));
         if !stop.is_empty() {
@@ -275,6 +277,13 @@ impl Reconciler {
     async fn configure_one(&self, id: TopicIdPartition, topic: &str, image: &Image) {
         let settings = self.settings.of_topic(image, topic);
         self.tell(&id, Message::Configure(id, settings.log, settings.replica)).await;
+    }
+}
+
+/// Tells what was set since `before`, or at all, and has no effect.
+fn warn_of(settings: &TopicSettings, before: Option<&TopicSettings>) {
+    for warning in settings.warnings_since(before) {
+        tracing::warn!("Dynamic configuration: {warning}");
     }
 }
 

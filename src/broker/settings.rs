@@ -37,6 +37,11 @@ impl TopicSettings {
         &self.effective.broker
     }
 
+    /// What to tell the user of what was set since `before`, or at all.
+    pub fn warnings_since(&self, before: Option<&TopicSettings>) -> Vec<String> {
+        self.effective.layers.warnings_since(before.map(|before| &before.effective.layers))
+    }
+
     /// The settings of a topic's partitions.
     pub fn of_topic(&self, image: &Image, topic: &str) -> PartitionSettings {
         match image.configs.topic(topic) {

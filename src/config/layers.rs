@@ -2,7 +2,7 @@
 //! Pure: the dynamic layers are handed in, and a change makes new layers. Knows no cross-key rule.
 //! Invariant: every value here has passed its validator; what the dynamic layers may not set is left out of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::alter;
@@ -48,6 +48,18 @@ impl Layers {
         let (cluster, broker) = (keep(cluster, false), keep(broker, true));
         let merged = Arc::new(merge(&self.fixed, &cluster, &broker));
         Layers { fixed: Arc::clone(&self.fixed), cluster, broker, merged }
+    }
+
+    /// What the user should know of the dynamic layers, as far as they are not as they were `before`: where they have no
+    /// effect.
+    pub fn warnings_since(&self, before: Option<&Layers>) -> Vec<String> {
+        let old = before.map(|before| [&before.cluster, &before.broker]);
+        let changed = [&self.cluster, &self.broker].into_iter().enumerate().flat_map(|(at, now)| {
+            let is_new = move |key: &str, text| old.is_none_or(|old| old[at].get(key) != Some(text));
+            now.iter().filter(move |(key, text)| is_new(key, text)).map(|(key, _)| key.as_str())
+        });
+        let keys: BTreeSet<&str> = changed.collect();
+        keys.into_iter().filter_map(|key| super::without_effect(key, OF_SOURCES.contains(&key))).collect()
     }
 
     /// The properties that the code reads.
@@ -140,6 +152,9 @@ fn parse_broker(key: &str, text: &str) -> Option<Value> {
         BrokerKey::PlugIn(_) | BrokerKey::Unknown => Some(Value::Text(text.to_owned())),
     }
 }
+
+/// What Kafka changes while a broker runs, and we take from the node's own sources alone.
+const OF_SOURCES: &[&str] = &["listeners", "listener.security.protocol.map", "num.network.threads"];
 
 const ROLL: &[&str] = &["log.roll.ms", "log.roll.hours"];
 const ROLL_JITTER: &[&str] = &["log.roll.jitter.ms", "log.roll.jitter.hours"];

@@ -104,14 +104,22 @@ fn warning(key: &str, setting: &Setting) -> Option<String> {
     if *origin == Origin::Builtin {
         return None;
     }
-    match broker_key(key) {
+    without_effect(key, false).map(|what| format!("{origin}: {what}"))
+}
+
+/// That a property has no effect, if it has none, with what happens instead. `of_sources`: it would have one in the node's
+/// own sources.
+fn without_effect(key: &str, of_sources: bool) -> Option<String> {
+    let instead = match broker_key(key) {
         BrokerKey::Plain(def) | BrokerKey::ForListener(def) => match def.support {
-            Support::Accepted(instead) => Some(format!("{origin}: {key} has no effect: {instead}")),
-            Support::Honoured => None,
+            Support::Accepted(instead) => instead,
+            Support::Honoured if of_sources => "it is taken from the configuration that the node starts with",
+            Support::Honoured => return None,
         },
-        BrokerKey::PlugIn(instead) => Some(format!("{origin}: {key} has no effect: {instead}")),
-        BrokerKey::Unknown => Some(format!("{origin}: {key} is not a known property; it is ignored")),
-    }
+        BrokerKey::PlugIn(instead) => instead,
+        BrokerKey::Unknown => return Some(format!("{key} is not a known property; it is ignored")),
+    };
+    Some(format!("{key} has no effect: {instead}"))
 }
 
 fn problem_of_value(key: &str, setting: &Setting) -> Option<Problem> {

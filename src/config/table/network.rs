@@ -7,12 +7,12 @@ use super::{NO_AUTH, NO_RATE, rules};
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
     list("listeners", "PLAINTEXT://:9092").filled_list().high().per_broker()
-        .doc("The addresses to listen on, as `NAME://host:port`, separated by commas. No host means every interface; port 0 lets the system choose one. Every name and every port appears once."),
+        .doc("The addresses to listen on, as `NAME://host:port`, separated by commas. No host means every interface; port 0 lets the system choose one. Every name and every port appears once. Read at the start alone."),
     list("advertised.listeners", "").null().filled_list().high()
         .doc("The addresses that clients and other nodes are told to use, where they differ from `listeners`."),
     string("listener.security.protocol.map", "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT")
         .low().per_broker()
-        .doc("The security protocol of each listener name, as `NAME:PROTOCOL`, separated by commas. Only PLAINTEXT is served so far."),
+        .doc("The security protocol of each listener name, as `NAME:PROTOCOL`, separated by commas. Only PLAINTEXT is served so far. Read at the start alone."),
     string("inter.broker.listener.name", "").null()
         .doc("The listener that brokers use among themselves; unset, it is the one named as `security.inter.broker.protocol`."),
     string("security.inter.broker.protocol", "PLAINTEXT")
@@ -21,7 +21,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
     list("controller.listener.names", "").required().filled_list().high()
         .doc("The names of the listeners that controllers use, separated by commas; brokers dial the first."),
     int("num.network.threads", "3").at_least(1).high().cluster_wide()
-        .doc("Threads that read requests from connections and write answers to them."),
+        .doc("Threads that read requests from connections and write answers to them. Read at the start alone."),
     int("queued.max.requests", "500").at_least(1).high()
         .doc("How many requests may wait to be carried out before no more are read."),
     long("queued.max.request.bytes", "-1")

@@ -78,3 +78,19 @@ fn limits_for_single_addresses() {
     let limits = layers.broker_config().connections_per_ip_overrides();
     assert_eq!(limits, [("127.0.0.1".to_owned(), 5), ("::1".to_owned(), 7)]);
 }
+
+#[test]
+fn what_is_set_without_effect_while_a_broker_runs_is_told_once() {
+    let fixed = alone_with("log.retention.ms=5\n").unwrap().layers;
+    assert_eq!(fixed.warnings_since(None), Vec::<String>::new());
+    let cluster = texts(&[("num.network.threads", "4"), ("log.segment.bytes", "2097152")]);
+    let first = fixed.with_dynamic(&cluster, &texts(&[]));
+    let threads =
+        "num.network.threads has no effect: it is taken from the configuration that the node starts with";
+    assert_eq!(first.warnings_since(Some(&fixed)), [threads]);
+    assert_eq!(first.warnings_since(None), [threads]);
+    let second = first.with_dynamic(&cluster, &texts(&[("log.preallocate", "true")]));
+    let preallocate = "log.preallocate has no effect: a segment grows as records are written";
+    assert_eq!(second.warnings_since(Some(&first)), [preallocate]);
+    assert_eq!(second.warnings_since(Some(&second)), Vec::<String>::new());
+}

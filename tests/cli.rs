@@ -57,6 +57,12 @@ impl Place {
 
     /// A node that runs in a process of its own.
     fn start(&self) -> Node {
+        let mut node = self.spawn();
+        node.wait_for("[KafkaRaftServer nodeId=1] Kafka Server started");
+        node
+    }
+
+    fn spawn(&self) -> Node {
         let mut command = floodmark();
         let mut child = command
             .arg("--config")
@@ -66,9 +72,7 @@ impl Place {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut node = Node { child, lines: Box::new(lines.map_while(Result::ok)) };
-        node.wait_for("[KafkaRaftServer nodeId=1] Kafka Server started");
-        node
+        Node { child, lines: Box::new(lines.map_while(Result::ok)) }
     }
 }
 
@@ -258,6 +262,25 @@ fn a_node_runs_until_it_is_told_to_stop_and_leaves_its_metadata() {
     // It starts on what it left, as the same cluster.
     assert_eq!(place.start().terminate(), Some(0));
     place.run(&["storage", "info"]).expect(0).says(&id);
+}
+
+#[test]
+fn a_damaged_directory_takes_only_itself_out_of_service() {
+    let place = Place::new();
+    place.format();
+    let properties = |name: &str| place.path(name).join("meta.properties");
+    let whole = std::fs::read(properties("a")).unwrap();
+    std::fs::write(properties("b"), "version=9\n").unwrap();
+    let mut node = place.spawn();
+    node.wait_for("/b is out of service");
+    node.wait_for("Kafka Server started");
+    assert_eq!(node.terminate(), Some(0));
+
+    // The metadata directory is another matter, and so is the last one.
+    std::fs::write(properties("a"), "version=9\n").unwrap();
+    place.run(&[]).expect(1).complains("/a: reading what it is formatted for failed");
+    std::fs::write(properties("a"), whole).unwrap();
+    assert_eq!(place.start().terminate(), Some(0));
 }
 
 #[test]

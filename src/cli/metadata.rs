@@ -30,11 +30,7 @@ pub fn run(command: MetadataCommand) -> Result<(), Failure> {
 
 fn open(metadata_dir: &Path) -> Result<Dump, Failure> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let log_dir = metadata_dir.join(METADATA_LOG_DIR);
-    if !log_dir.is_dir() {
-        return Err(format!("{} has no metadata: no node has run on it", metadata_dir.display()).into());
-    }
-    Ok(dump::open(disk, &log_dir)?)
+    Ok(dump::open(disk, &metadata_dir.join(METADATA_LOG_DIR))?)
 }
 
 /// The fold of a directory, as it is read.

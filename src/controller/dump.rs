@@ -21,7 +21,7 @@ use crate::types::NodeId;
 /// Why a metadata directory cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
-    #[error("{} holds no metadata: no node that keeps it there has started yet", .0.display())]
+    #[error("{} has no metadata: no controller has run on it", .0.display())]
     Nothing(PathBuf),
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: io::Error },

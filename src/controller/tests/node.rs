@@ -35,7 +35,7 @@ fn a_directory_without_metadata_says_so() {
     let (dir, disk) = real();
     let error = dump::open(Arc::clone(&disk), &log_dir(dir.path())).unwrap_err();
     let shown = error.to_string();
-    assert!(shown.ends_with("holds no metadata: no node that keeps it there has started yet"), "{shown}");
+    assert!(shown.ends_with("has no metadata: no controller has run on it"), "{shown}");
 }
 
 #[tokio::test]

@@ -182,6 +182,24 @@ def dumped_in_full(broker, at_least):
         raise Failed(f"kafka-dump-log decoded {count} records, at least {at_least} are there")
 
 
+def metadata_exported(broker):
+    """The metadata, exported as a snapshot of Kafka's, through Kafka's own decoder: every topic and every partition is there."""
+    binary = broker.command[0]
+    done = subprocess.run([binary, "metadata", "export", "--config", str(broker.config), str(broker.work)],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
+    if done.returncode != 0:
+        raise Failed(f"floodmark metadata export ended with {done.returncode}: {done.stderr[-500:]}")
+    command = [*shlex.split(os.environ["KAFKA_JAVA"]), "org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder",
+               "--files", done.stdout.strip()]
+    decoded = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
+    text = decoded.stdout + decoded.stderr
+    if decoded.returncode != 0 or "Exception" in text or "isvalid: false" in text:
+        raise Failed(f"kafka-dump-log ended with {decoded.returncode}: {text[-500:]}")
+    for topic in TOPICS:
+        expect(text.count(f'"type":"TOPIC_RECORD","version":0,"data":{{"name":"{topic}"'), 1, f"the record of topic {topic}")
+    expect(text.count('"type":"PARTITION_RECORD"'), len(TOPICS) * PARTITIONS, "the number of partition records")
+
+
 def takeover(options, report):
     kafka = Broker(shlex.split(os.environ["KAFKA_COMMAND"]), options.work / "kafka")
     ours = Broker(options.command, options.work / "ours")
@@ -232,6 +250,8 @@ def written_by_us(options, report):
         ours.stop()
         count = EACH * PARTITIONS * len(TOPICS)
         report.check("takeover: kafka-dump-log reads what only we wrote", dumped_in_full, ours, count)
+        if "--config" in ours.command:
+            report.check("takeover: kafka-dump-log reads our metadata export", metadata_exported, ours)
     finally:
         ours.close(keep=bool(report.failures))
 

@@ -26,7 +26,7 @@ use super::shard::Shard;
 use crate::config::BrokerConfig;
 use crate::controller::MetadataHandle;
 use crate::metadata::brokers::Endpoint;
-use crate::storage::disk::Disk;
+use crate::storage::disk::{Disk, DiskLock};
 use crate::storage::log::{Log, TailBudget};
 use crate::storage::log_dir::LogDir;
 use crate::types::NodeId;
@@ -153,8 +153,8 @@ impl RunningBroker {
     }
 
     /// Leaves the cluster, flushes and closes everything, and notes that it was done in an orderly way. Requests must have ended
-    /// before.
-    pub async fn stop(self) {
+    /// before. The locks of the log directories come back, for the metadata log may lie in one.
+    pub async fn stop(self) -> Vec<Box<dyn DiskLock>> {
         let RunningBroker { handles, checkpoints, periodic, tasks } = self;
         // What is about to be acknowledged should be, before leadership goes.
         wait_flushed(&handles.log_dirs).await;
@@ -171,12 +171,13 @@ impl RunningBroker {
             close_logs(logs);
             checkpoints.write_all();
             checkpoints.write_clean_shutdown(epoch);
-            for directory in dirs.directories() {
+            let release = |directory: &Arc<Directory>| {
                 directory.flush.close();
-                directory.dir().release();
-            }
+                directory.dir().release()
+            };
+            dirs.directories().iter().filter_map(release).collect()
         })
-        .await;
+        .await
     }
 }
 

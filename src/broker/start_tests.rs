@@ -82,8 +82,9 @@ impl Node {
     }
 
     async fn stop(self) {
-        self.broker.stop().await;
+        let locks = self.broker.stop().await;
         self.controller.shutdown().await;
+        drop(locks);
     }
 
     /// Commits records and waits until they have taken effect on the broker.
@@ -338,7 +339,7 @@ async fn leaving_in_an_orderly_way_can_be_switched_off() {
     for (enabled, leaves) in [("true", true), ("false", false)] {
         let dir = tempfile::tempdir().unwrap();
         let node = Node::start(dir.path(), &[("controlled.shutdown.enable", enabled)]).await;
-        node.broker.stop().await;
+        drop(node.broker.stop().await);
         assert_eq!(!node.metadata.image().brokers.is_active(ME), leaves);
         node.controller.shutdown().await;
     }

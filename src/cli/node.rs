@@ -100,9 +100,9 @@ impl RunningNode {
         let RunningNode { listeners, limits_task, broker, controller, directories, .. } = self;
         limits_task.abort();
         listeners.stop().await;
-        broker.stop().await;
+        let locks = broker.stop().await;
         controller.shutdown().await;
-        drop(directories);
+        drop((locks, directories));
     }
 }
 

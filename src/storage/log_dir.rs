@@ -2,7 +2,7 @@
 //! making and retiring; `claim` has its lock and what it says about itself. Must not know which partitions belong here:
 //! that is for the metadata.
 //!
-//! Invariants: until a `LogDir` is released or dropped, no other process has the directory. The marker of an orderly stop is gone before the
+//! Invariants: until a `LogDir` is dropped, or the lock that it has released, no other process has the directory. The marker of an orderly stop is gone before the
 //! first log is opened, so that it speaks only for the stop that wrote it.
 
 mod claim;
@@ -196,9 +196,11 @@ impl LogDir {
         write_clean_shutdown(&*self.disk, &self.path, broker_epoch)
     }
 
-    /// Lets another process have the directory, which this one must not touch any more.
-    pub fn release(&self) {
-        locked(&self.lock).take();
+    /// Gives up the directory, which nobody must touch through this any more; once the lock that comes back is dropped,
+    /// another process may have it.
+    #[must_use]
+    pub fn release(&self) -> Option<Box<dyn DiskLock>> {
+        locked(&self.lock).take()
     }
 
     fn error(&self, error: io::Error) -> LogDirError {

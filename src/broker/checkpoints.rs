@@ -74,9 +74,11 @@ impl Checkpoints {
         }
     }
 
-    /// Notes in each directory that it was closed in an orderly way, by this registration of the broker. Every log is closed.
-    pub fn write_clean_shutdown(&self, epoch: BrokerEpoch) {
-        for directory in self.directories.iter().filter(|directory| directory.is_online()) {
+    /// Notes in each directory that is sound that it was closed in an orderly way, by this registration of the broker. Every
+    /// log is closed.
+    pub fn write_clean_shutdown(&self, epoch: BrokerEpoch, is_sound: impl Fn(&Directory) -> bool) {
+        let sound = |directory: &&Arc<Directory>| directory.is_online() && is_sound(directory);
+        for directory in self.directories.iter().filter(sound) {
             if let Err(error) = directory.dir().mark_clean(epoch) {
                 self.note_failure(directory, "the clean shutdown marker", &error);
             }

@@ -2,9 +2,9 @@
 //!
 //! Blocks on the disk, so it is called on threads that may. Must not know leaders or shards. Invariants: a partition's directory is
 //! opened only for the topic whose id it carries; nothing that is not known to be deleted is removed; a partition is not made
-//! anew while its log may lie in a directory that is out of service.
+//! anew while its log may lie in a directory that is out of service, or lies here and could not be opened.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,8 +34,11 @@ pub struct LogDirs {
 /// What lies in the directories and is not in use.
 #[derive(Debug, Default)]
 struct Contents {
-    /// Partitions that nobody has opened yet, with the index of their directory.
-    unopened: HashMap<TopicPartition, (usize, PartitionDir)>,
+    /// Partitions that nobody has opened yet, with the index of their directory. A name may be there more than once: its
+    /// topic was deleted and made anew while one of the directories was out of service.
+    unopened: HashMap<TopicPartition, Vec<(usize, PartitionDir)>>,
+    /// Those of them that should have been opened and could not be.
+    refused: HashSet<(usize, TopicPartition)>,
     /// Partitions whose deletion a stop has interrupted.
     retired: Vec<(usize, PathBuf)>,
 }
@@ -142,7 +145,14 @@ impl LogDirs {
 
     /// The partitions in the directories that nobody has opened.
     pub fn unopened(&self) -> Vec<TopicPartition> {
-        self.contents().unopened.keys().cloned().collect()
+        let contents = self.contents();
+        contents.unopened.values().flatten().map(|(_, found)| found.partition.clone()).collect()
+    }
+
+    /// Whether a partition that lies in the directory should be served and could not be opened: what an unclean stop has left
+    /// of it has not been looked at yet.
+    pub fn has_unrecovered(&self, directory: &Directory) -> bool {
+        self.contents().refused.iter().any(|(index, _)| *index == directory.index())
     }
 
     /// How large the volume of a log directory is, and what is free on it.
@@ -184,28 +194,53 @@ impl LogDirs {
         placement: &Mutex<Placement>,
         now: TimestampMs,
     ) -> Result<Opened, OpenError> {
-        let found = self.contents().unopened.remove(&replica.name);
-        if let Some((index, found)) = found {
+        let claimed = self.contents().claim(replica, |index| self.is_named(replica, index));
+        if let Some((index, found)) = claimed {
             let directory = self.directories[index].clone();
-            if found.topic_id.is_none_or(|of| of == replica.id.topic_id) {
-                let log = guarded(&directory, &found.path, || {
-                    self.open_found(&directory, &found, replica, config, now)
-                })?;
-                return Ok(Opened { log, directory });
-            }
-            tracing::warn!(
-                "{} belongs to an older topic of that name; kept as a stray",
-                found.path.display()
-            );
-            let retire = || Ok(directory.dir().retire(&replica.name, Fate::Stray, Uuid::new_v4())?);
-            guarded(&directory, &found.path, retire)?;
+            let opened = guarded(&directory, &found.path, || {
+                self.open_found(&directory, &found, replica, config, now)
+            });
+            return match opened {
+                Ok(log) => Ok(Opened { log, directory }),
+                Err(error) => {
+                    // The next attempt must find it again.
+                    self.contents().refuse(index, found);
+                    Err(error)
+                }
+            };
         }
+        self.set_aside(replica)?;
         let directory = self.choose(replica, &mut lock(placement))?;
         let (dir, topic_id) = (directory.dir(), replica.id.topic_id);
         let create =
             || Ok(dir.create_log(&replica.name, topic_id, config.clone(), now, self.tail_budget.clone())?);
         let log = guarded(&directory, &dir.path_of(&replica.name), create)?;
         Ok(Opened { log, directory })
+    }
+
+    /// Whether the metadata says that the partition lies in the directory with this index.
+    fn is_named(&self, replica: &Replica, index: usize) -> bool {
+        replica.registration.directory(self.me) == Some(self.directories[index].id())
+    }
+
+    /// Takes what older topics have left under the name of a partition out of its way.
+    fn set_aside(&self, replica: &Replica) -> Result<(), OpenError> {
+        while let Some((index, found)) = self.contents().pop(&replica.name) {
+            let directory = &self.directories[index];
+            if !directory.is_online() {
+                continue;
+            }
+            tracing::warn!(
+                "{} belongs to an older topic of that name; kept as a stray",
+                found.path.display()
+            );
+            let retire = || Ok(directory.dir().retire(&replica.name, Fate::Stray, Uuid::new_v4())?);
+            if let Err(error) = guarded(directory, &found.path, retire) {
+                self.contents().put_back(index, found);
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     fn open_found(
@@ -286,15 +321,58 @@ impl LogDirs {
 }
 
 impl Contents {
+    /// Takes out the directory of a replica: of its topic rather than of an unknown one, and the one that the metadata names
+    /// rather than another.
+    fn claim(
+        &mut self,
+        replica: &Replica,
+        is_named: impl Fn(usize) -> bool,
+    ) -> Option<(usize, PartitionDir)> {
+        let same_name = self.unopened.get_mut(&replica.name)?;
+        let rank = |(index, found): &(usize, PartitionDir)| match found.topic_id {
+            Some(of) if of != replica.id.topic_id => None,
+            topic_id => Some((topic_id.is_some(), is_named(*index))),
+        };
+        let ranks = same_name.iter().map(rank).enumerate();
+        let (at, _) = ranks.filter_map(|(at, rank)| Some((at, rank?))).max_by_key(|(_, rank)| *rank)?;
+        let claimed = same_name.remove(at);
+        if same_name.is_empty() {
+            self.unopened.remove(&replica.name);
+        }
+        self.refused.remove(&(claimed.0, replica.name.clone()));
+        Some(claimed)
+    }
+
+    fn pop(&mut self, name: &TopicPartition) -> Option<(usize, PartitionDir)> {
+        let same_name = self.unopened.get_mut(name)?;
+        let last = same_name.pop();
+        if same_name.is_empty() {
+            self.unopened.remove(name);
+        }
+        last
+    }
+
+    /// Notes a directory that nobody has opened; returns all of that name.
+    fn put_back(&mut self, index: usize, found: PartitionDir) -> &[(usize, PartitionDir)] {
+        let same_name = self.unopened.entry(found.partition.clone()).or_default();
+        same_name.push((index, found));
+        same_name
+    }
+
+    fn refuse(&mut self, index: usize, found: PartitionDir) {
+        self.refused.insert((index, found.partition.clone()));
+        self.put_back(index, found);
+    }
+
     fn take_in(&mut self, directory: &Directory) -> Result<(), LogDirError> {
         for found in directory.dir().list()?.partitions {
             match found.fate {
                 Fate::Live => {
                     let path = found.path.clone();
-                    let other = self.unopened.insert(found.partition.clone(), (directory.index(), found));
-                    if let Some((_, other)) = other {
-                        tracing::error!(
-                            "{} is also {}; that is ignored",
+                    let same_name = self.put_back(directory.index(), found);
+                    if let [.., (_, other), _] = same_name {
+                        tracing::warn!(
+                            "{} is also {}; only one can be served",
                             path.display(),
                             other.path.display()
                         );

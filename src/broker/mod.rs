@@ -37,3 +37,5 @@ mod shard_tests;
 mod start_tests;
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod log_dirs_tests;

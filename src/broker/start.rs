@@ -170,7 +170,8 @@ impl RunningBroker {
         blocking(move || {
             close_logs(logs);
             checkpoints.write_all();
-            checkpoints.write_clean_shutdown(epoch);
+            // A log that could not be opened still has to be recovered.
+            checkpoints.write_clean_shutdown(epoch, |directory| !dirs.has_unrecovered(directory));
             let release = |directory: &Arc<Directory>| {
                 directory.flush.close();
                 directory.dir().release()

@@ -82,15 +82,15 @@ impl Offset {
     /// Kafka's mark for an offset that is not known.
     pub const UNKNOWN: Offset = Offset(-1);
 
-    /// The offset `records` further on.
+    /// The offset `records` further on. Saturates, for files may say anything.
     #[must_use]
     pub fn plus(self, records: i64) -> Offset {
-        Offset(self.0 + records)
+        Offset(self.0.saturating_add(records))
     }
 
     /// How many records lie between `earlier` and this offset.
     pub fn since(self, earlier: Offset) -> i64 {
-        self.0 - earlier.0
+        self.0.saturating_sub(earlier.0)
     }
 }
 

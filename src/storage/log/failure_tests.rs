@@ -218,3 +218,113 @@ fn an_idle_log_holds_no_file() {
     assert_eq!(disk.counts().opens, opening.opens);
     assert_eq!(disk.counts().syncs, opening.syncs);
 }
+
+#[test]
+fn a_roll_that_found_no_room_leaves_nothing_that_hides_later_batches() {
+    for (on, name) in [
+        (FaultOn::Open, ".snapshot"),
+        (FaultOn::Write, ".snapshot"),
+        (FaultOn::Open, ".log"),
+        (FaultOn::Open, ".index"),
+        (FaultOn::Open, ".timeindex"),
+    ] {
+        for (clean, seed) in
+            [(true, None), (false, None), (false, Some(1)), (false, Some(2)), (false, Some(3))]
+        {
+            let disk = SimDisk::new();
+            let mut log = new_log(&disk, small_segments());
+            while append(&mut log, 300).is_ok() && log.active().size() < 700 {}
+            log.flush().unwrap();
+            disk.fail(on, name, 0, io::ErrorKind::StorageFull, Some(1));
+            let refused = append(&mut log, 300);
+            assert!(matches!(refused, Err(AppendError::Log(LogError::DiskFull))), "{name} {refused:?}");
+            // What is smaller still fits into the old segment.
+            append(&mut log, 10).unwrap();
+            log.flush().unwrap();
+            assert_eq!(log.view().segment_count(), 1);
+            let (end, stored) = (log.log_end(), read_all(&log.view()));
+            if clean {
+                log.close().unwrap();
+            }
+            if let Some(seed) = seed {
+                disk.crash(seed);
+            }
+            let mut log = reopen(&disk, small_segments(), end.0, clean);
+            assert_eq!((log.log_end(), read_all(&log.view())), (end, stored), "{name} {clean} {seed:?}");
+            append(&mut log, 300).unwrap();
+            assert_eq!(log.view().segment_count(), 2);
+        }
+    }
+}
+
+#[test]
+fn a_log_is_never_made_in_the_place_of_records() {
+    let disk = SimDisk::new();
+    let mut log = new_log(&disk, small_segments());
+    let make = |disk: &SimDisk| {
+        let args = open_args(Offset::ZERO, Offset::ZERO, false);
+        Log::create(Arc::new(disk.clone()), Path::new(DIR), Arc::new(small_segments()), &args)
+    };
+    // An attempt that was interrupted is no obstacle.
+    assert!(make(&disk).is_ok());
+    append(&mut log, 10).unwrap();
+    let stored = read_all(&log.view());
+    assert!(matches!(make(&disk), Err(LogError::Io { .. })));
+    log.close().unwrap();
+    assert_eq!(read_all(&reopen(&disk, small_segments(), 1, true).view()), stored);
+}
+
+#[test]
+fn a_lost_index_of_a_segment_that_makes_no_sense_stops_nobody() {
+    let disk = SimDisk::new();
+    let mut log = new_log(&disk, LogConfig { index_interval_bytes: 1, ..LogConfig::default() });
+    for _ in 0..10 {
+        append(&mut log, 100).unwrap();
+    }
+    let sound = read_all(&log.view());
+    log.close().unwrap();
+    let size = sound.len() / 10;
+    for (index, base) in [(4, 3_i64), (6, i64::MAX), (8, -5), (9, i64::MIN)] {
+        let mut damaged = sound.clone();
+        damaged[index * size..index * size + 8].copy_from_slice(&base.to_be_bytes());
+        write(&disk, &path(0, Kind::Log, Stage::Live), &damaged);
+        for kind in [Kind::OffsetIndex, Kind::TimeIndex] {
+            disk.remove_file(&path(0, kind, Stage::Live)).unwrap();
+        }
+        let log = reopen(&disk, LogConfig { index_interval_bytes: 1, ..LogConfig::default() }, 0, false);
+        assert_eq!(log.log_end(), Offset(index as i64));
+    }
+}
+
+#[test]
+fn files_of_deleted_segments_do_not_come_back() {
+    let disk = SimDisk::new();
+    let mut log = new_log(&disk, small_segments());
+    for _ in 0..20 {
+        append(&mut log, 100).unwrap();
+    }
+    log.close().unwrap();
+    // After a restart nobody has the files of old segments open.
+    let mut log = reopen(&disk, small_segments(), 20, true);
+    log.set_high_watermark(Offset(20));
+    let before = log.view();
+    while log.view().segment_count() == before.segment_count() {
+        append(&mut log, 100).unwrap();
+    }
+    // A sync that is under way knows the segment that was just sealed, too.
+    let work = log.flush_work().unwrap();
+    log.set_high_watermark(log.log_end());
+    log.advance_log_start(log.log_end()).unwrap();
+    let doomed = log.delete_before_start().unwrap().unwrap();
+    let flushed = work.run().unwrap();
+    assert!(log.mark_flushed(flushed));
+    let read = before.read(Offset(0), 1 << 20, Offset(20), true).unwrap();
+    let ReadPlan::Cold(read) = read else { panic!("in memory") };
+    assert_eq!(read.run().unwrap_err().kind(), io::ErrorKind::NotFound);
+    let _ = before.offset_for_timestamp(TimestampMs(1));
+    doomed.remove().unwrap();
+    let names = disk.list(Path::new(DIR)).unwrap();
+    let old = |name: FileName| name.base < log.active().base() && name.kind != Kind::ProducerSnapshot;
+    let left: Vec<_> = names.iter().filter(|entry| FileName::parse(&entry.name).is_some_and(old)).collect();
+    assert!(left.is_empty(), "{left:?}");
+}

@@ -62,7 +62,8 @@ impl Place {
     }
 }
 
-/// A live file that belongs to an offset; opened (and made, when missing) at first use.
+/// A live file that belongs to an offset; opened at first use. A transaction index is then made when it is missing; any other
+/// file that is missing went with its segment, and must not come back because somebody has an old view of the log.
 #[derive(Debug)]
 pub struct LazyFile {
     place: Arc<Place>,
@@ -94,7 +95,8 @@ impl LazyFile {
         if let Some(file) = &*handle {
             return Ok(file.clone());
         }
-        let file = self.place.disk.open(&self.path(), OpenMode::Create)?;
+        let mode = if self.kind == Kind::TxnIndex { OpenMode::Create } else { OpenMode::Write };
+        let file = self.place.disk.open(&self.path(), mode)?;
         *handle = Some(file.clone());
         Ok(file)
     }

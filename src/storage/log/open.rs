@@ -10,7 +10,7 @@ use super::config::LogConfig;
 use super::epoch_cache::EpochCache;
 use super::flush::Changes;
 use super::lazy_file::Place;
-use super::names::{self, FileName, Kind};
+use super::names::{self, FileName, Kind, Stage};
 use super::producer_state::ProducerState;
 use super::recovery::{Recovered, Recovery, take_inventory};
 use super::segment::Segment;
@@ -83,11 +83,25 @@ impl Log {
 
 fn create(place: &Arc<Place>, args: &OpenArgs) -> io::Result<Loaded> {
     place.disk.create_dir_all(&place.dir)?;
+    refuse_records(place)?;
     let loaded = Loaded { epochs_dirty: false, ..start_empty(place, args)? };
     if let Some(parent) = place.dir.parent() {
         place.disk.sync_dir(parent)?;
     }
     Ok(loaded)
+}
+
+/// A new log takes the place of an interrupted attempt to make it, but never of records.
+fn refuse_records(place: &Arc<Place>) -> io::Result<()> {
+    let names = place.disk.list(&place.dir)?;
+    let segments = names.iter().filter_map(|entry| FileName::parse(&entry.name));
+    for name in segments.filter(|name| name.kind == Kind::Log && name.stage == Stage::Live) {
+        if place.size_of(name)?.is_some_and(|size| size > 0) {
+            let what = format!("{} holds records", place.path(name).display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
+        }
+    }
+    Ok(())
 }
 
 /// One empty segment, where the log is said to start.

@@ -174,10 +174,14 @@ impl<'a> Recovery<'a> {
         segment.reset_indexes()?;
         let mut indexing = Indexing::new(self.config);
         let mut walk = HeaderWalk::new(segment, 0)?;
+        let mut end = segment.base();
         loop {
             match walk.advance() {
-                Ok(Some((position, header))) if segment.spans(header.last_offset()) => {
+                Ok(Some((position, header)))
+                    if header.base_offset >= end && segment.spans(header.last_offset()) =>
+                {
                     indexing.note(segment, position, &header)?;
+                    end = header.next_offset();
                 }
                 Ok(_) => break,
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => break,

@@ -6,6 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
+use super::names::{FileName, Kind};
 use super::read::header_at;
 use super::segment::Segment;
 use super::{Active, Log};
@@ -75,8 +76,14 @@ impl Log {
         self.active().seal()?;
         self.producers.advance_end(base);
         self.snapshots.take(&self.place, &self.producers)?;
-        let segment = Segment::create(self.place.clone(), base)?;
         self.dir_changes.note();
+        let segment = match Segment::create(self.place.clone(), base) {
+            Ok(segment) => segment,
+            Err(error) => {
+                self.undo_roll(base);
+                return Err(error);
+            }
+        };
         self.touched = true;
         let mut segments = self.segments.to_vec();
         segments.retain(|old| old.base() < base);
@@ -84,5 +91,16 @@ impl Log {
         self.segments = segments.into();
         self.active = Active::new(now);
         Ok(())
+    }
+
+    /// Removes what was made of a new segment. Batches may still go to the old one, and would lie behind the new one's base: a
+    /// file of that name must not be there at the next start.
+    fn undo_roll(&mut self, base: Offset) {
+        let kinds = [Kind::Log, Kind::OffsetIndex, Kind::TimeIndex];
+        let removed =
+            kinds.iter().try_for_each(|kind| self.place.remove(FileName::live(base, *kind)).map(drop));
+        if let Err(error) = removed {
+            self.poison(&format!("undo a roll: {error}"));
+        }
     }
 }

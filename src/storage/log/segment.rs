@@ -179,8 +179,16 @@ impl Segment {
         self.time_index.entries().flush()
     }
 
-    /// Makes the batches durable, and the indexes too when `sealed`.
+    /// Makes the batches durable, and the indexes too when `sealed`. A sealed segment may have been taken out of its log
+    /// meanwhile; then there is nothing to make durable.
     pub fn sync(&self, sealed: bool) -> io::Result<()> {
+        match self.sync_files(sealed) {
+            Err(error) if sealed && error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
+    }
+
+    fn sync_files(&self, sealed: bool) -> io::Result<()> {
         self.log.get()?.sync_data()?;
         self.txn_index.sync()?;
         if sealed {

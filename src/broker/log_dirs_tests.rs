@@ -1,0 +1,118 @@
+//! Which directory a partition is opened from when there are several of its name, and what happens when one cannot be
+//! opened: records are never replaced by an empty log.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::directory::Directory;
+use super::log_dirs::{LogDirs, OpenError, Opened};
+use super::rig::{ME, id, open_dir_with_id, records};
+use crate::config::{BrokerConfig, Sources, load};
+use crate::metadata::reconcile::Replica;
+use crate::metadata::topics::{LeaderRecoveryState, PartitionRegistration};
+use crate::storage::disk::Disk;
+use crate::storage::log::{LogConfig, Origin, TailBudget};
+use crate::storage::sim_disk::{FaultOn, SimDisk};
+use crate::types::{DirectoryId, LeaderEpoch, Offset, PartitionEpoch, TimestampMs, TopicPartition, Uuid};
+
+const A: DirectoryId = Uuid::from_u128(0xa000);
+const B: DirectoryId = Uuid::from_u128(0xb000);
+const NOW: TimestampMs = TimestampMs(1000);
+
+fn dirs(disk: &SimDisk, which: &[DirectoryId]) -> LogDirs {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let directories = which.iter().enumerate().map(|(index, id)| {
+        let path = if *id == A { "/a" } else { "/b" };
+        Arc::new(Directory::new(index, open_dir_with_id(&disk, Path::new(path), *id), Vec::new(), 0))
+    });
+    let directories = directories.collect();
+    LogDirs::scan(ME, disk, directories, Vec::new(), TailBudget::new(1 << 20, 1 << 20))
+}
+
+/// The partition `t-0` of a topic, which the metadata has in `directory`.
+fn replica(topic: u128, directory: DirectoryId) -> Replica {
+    let registration = PartitionRegistration {
+        replicas: vec![ME],
+        directories: vec![directory],
+        isr: vec![ME],
+        removing: Vec::new(),
+        adding: Vec::new(),
+        elr: Vec::new(),
+        last_known_elr: Vec::new(),
+        leader: ME,
+        leader_recovery_state: LeaderRecoveryState::Recovered,
+        leader_epoch: LeaderEpoch(0),
+        partition_epoch: PartitionEpoch(0),
+    };
+    Replica { id: id(topic, 0), name: TopicPartition::new("t", 0), registration }
+}
+
+fn open(dirs: &LogDirs, replica: Replica) -> Result<Opened, OpenError> {
+    let config = Arc::new(LogConfig::default());
+    let placement = dirs.placement(&broker_config(), std::iter::empty(), false);
+    dirs.open_all(&[(replica, config)], placement, 1, NOW).pop().unwrap()
+}
+
+fn broker_config() -> BrokerConfig {
+    load(&Sources::default()).unwrap().layers.broker_config()
+}
+
+fn append(opened: &mut Opened) {
+    let batch = records(&["x", "y"]);
+    opened.log.append_as_leader(&batch, LeaderEpoch(0), Origin::Client, NOW).unwrap();
+    opened.log.flush().unwrap();
+}
+
+#[test]
+fn a_log_that_finds_no_room_to_be_opened_is_opened_later() {
+    for (on, name) in
+        [(FaultOn::Open, ".index"), (FaultOn::Open, "partition.metadata"), (FaultOn::Sync, "t-0")]
+    {
+        let disk = SimDisk::new();
+        append(&mut open(&dirs(&disk, &[A]), replica(1, A)).unwrap());
+        disk.kill();
+        if name == "partition.metadata" {
+            disk.remove_file(Path::new("/a/t-0/partition.metadata")).unwrap();
+        }
+        disk.remove_file(Path::new("/a/t-0/00000000000000000000.index")).unwrap();
+        let dirs = dirs(&disk, &[A]);
+        disk.fail(on, name, 0, io::ErrorKind::StorageFull, None);
+        for _ in 0..3 {
+            assert!(open(&dirs, replica(1, A)).is_err_and(|error| error.may_pass()), "{name}");
+            assert!(dirs.has_unrecovered(&dirs.directories()[0]));
+        }
+        disk.heal();
+        let opened = open(&dirs, replica(1, A)).unwrap();
+        assert_eq!(opened.log.log_end(), Offset(2), "{name}");
+        assert!(!dirs.has_unrecovered(&dirs.directories()[0]));
+    }
+}
+
+#[test]
+fn the_directory_of_the_topic_is_found_among_others_of_its_name() {
+    // The topic was deleted and made anew while the directory with the first one was out of service.
+    for (older, newer) in [(A, B), (B, A)] {
+        let disk = SimDisk::new();
+        append(&mut open(&dirs(&disk, &[older]), replica(1, older)).unwrap());
+        append(&mut open(&dirs(&disk, &[newer]), replica(2, newer)).unwrap());
+        disk.kill();
+        for both in [[A, B], [B, A]] {
+            let dirs = dirs(&disk, &both);
+            assert_eq!(dirs.unopened().len(), 2);
+            let opened = open(&dirs, replica(2, newer)).unwrap();
+            assert_eq!((opened.log.log_end(), opened.directory.id()), (Offset(2), newer));
+            assert_eq!(dirs.unopened().len(), 1);
+            disk.kill();
+        }
+        // A third one finds neither in its way, and both stay.
+        let dirs = dirs(&disk, &[A, B]);
+        let opened = open(&dirs, replica(3, newer)).unwrap();
+        assert_eq!((opened.log.log_end(), opened.directory.id()), (Offset(0), newer));
+        assert!(dirs.unopened().is_empty());
+        for path in ["/a", "/b"] {
+            let names = disk.list(Path::new(path)).unwrap();
+            assert_eq!(names.iter().filter(|entry| entry.name.ends_with("-stray")).count(), 1, "{path}");
+        }
+    }
+}

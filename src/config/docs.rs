@@ -2,6 +2,7 @@
 //! `docs/configuration.md` is what this makes; a test compares them, and `UPDATE_DOCS=1` rewrites the page.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use super::def::{ConfigDef, DefaultValue, Dynamic, Importance, Scope, Support, Unit};
 use super::table::{BROKER_THEMES, table};
@@ -35,8 +36,7 @@ A property of one listener is written `listener.name.NAME.PROPERTY`.
 (*restart*), for one broker at a time (*per broker*), or for one broker and for the whole cluster (*cluster-wide*).
 ";
 
-/// The page.
-pub fn markdown() -> String {
+fn markdown() -> String {
     let mut page = String::from(PREAMBLE);
     page.push_str("\n## Properties of brokers and controllers\n");
     for theme in BROKER_THEMES {
@@ -106,22 +106,16 @@ fn in_unit(unit: Unit) -> &'static str {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    #[test]
-    fn the_committed_page_is_current() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
-        let page = super::markdown();
-        if std::env::var_os("UPDATE_DOCS").is_some() {
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, &page).unwrap();
-        }
-        let committed = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            committed == page,
-            "docs/configuration.md is out of date: UPDATE_DOCS=1 cargo test --lib config::docs"
-        );
+#[test]
+fn the_committed_page_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
+    let page = markdown();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &page).unwrap();
     }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == page,
+        "docs/configuration.md is out of date: UPDATE_DOCS=1 cargo test --lib config::docs"
+    );
 }

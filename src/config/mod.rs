@@ -8,7 +8,8 @@ mod broker;
 mod checks;
 mod def;
 mod describe;
-pub mod docs;
+#[cfg(test)]
+mod docs;
 mod endpoint;
 mod layers;
 mod node;

@@ -21,4 +21,6 @@ pub mod rope;
 pub mod varint;
 
 #[cfg(test)]
+mod docs;
+#[cfg(test)]
 mod golden_batches;

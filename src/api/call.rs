@@ -1,7 +1,6 @@
 //! One request on its way through the node: where it came from, and how its handling may end.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +32,6 @@ pub type Slot = [Option<OwnedSemaphorePermit>; 2];
 /// A request from the moment its frame is complete until the end of the handler's first phase.
 #[derive(Debug)]
 pub struct Call {
-    pub peer: SocketAddr,
     pub listener: Arc<ListenerInfo>,
     /// A place among `queued.max.requests`, and a share of `queued.max.request.bytes`.
     slot: Mutex<Slot>,
@@ -41,8 +39,8 @@ pub struct Call {
 }
 
 impl Call {
-    pub fn new(peer: SocketAddr, listener: Arc<ListenerInfo>) -> Call {
-        Call { peer, listener, slot: Mutex::default(), only_waits: AtomicBool::new(false) }
+    pub fn new(listener: Arc<ListenerInfo>) -> Call {
+        Call { listener, slot: Mutex::default(), only_waits: AtomicBool::new(false) }
     }
 
     /// Whether an API with these listeners is served where the call came in.

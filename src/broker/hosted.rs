@@ -11,12 +11,10 @@ use super::ledger::Ledger;
 use super::messages::{Append, DeleteRecords, DeleteRecordsError, Host, ProduceError, Produced, RoleSpec};
 use super::owed::{Answer, Owed};
 use super::partitions::{Leadership, Partition, Role};
-use crate::replica::{
-    Acks, AlterPartition, Effect, FollowerFetch, Leader, LogPosition, Registration, ReplicaConfig,
-};
+use crate::replica::{Acks, Effect, Leader, LogPosition, Registration, ReplicaConfig};
 use crate::storage::log::producer_state::ActiveProducer;
 use crate::storage::log::{self, AppendError, Log, LogConfig, LogError, Origin};
-use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset, TopicIdPartition};
+use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset};
 
 /// What a shard lends its partitions for one step.
 #[derive(Debug)]
@@ -25,15 +23,13 @@ pub(super) struct Desk {
     pub(super) shard: usize,
     pub(super) now: Now,
     pub(super) owed: Owed,
-    /// The in-sync sets to propose to the controller.
-    pub(super) proposals: Vec<(TopicIdPartition, AlterPartition)>,
     effects: Vec<Effect>,
 }
 
 impl Desk {
     pub(super) fn new(me: NodeId, shard: usize) -> Desk {
-        let (now, owed, proposals, effects) = Default::default();
-        Desk { me, shard, now, owed, proposals, effects }
+        let (now, owed, effects) = Default::default();
+        Desk { me, shard, now, owed, effects }
     }
 }
 
@@ -195,19 +191,6 @@ impl Hosted {
         }
     }
 
-    pub(super) fn follower_fetched(&mut self, fetch: &FollowerFetch, desk: &mut Desk) {
-        if let HostedRole::Leading(leader) = &mut self.role {
-            if let Err(rejected) = leader.follower_fetched(fetch, desk.now.monotonic, &mut desk.effects) {
-                tracing::debug!(
-                    "{}: fetch of broker {} ignored: {rejected}",
-                    self.partition.name,
-                    fetch.follower
-                );
-            }
-            self.carry_out(desk);
-        }
-    }
-
     /// The producers that the leader remembers; `None` of a follower.
     pub(super) fn active_producers(&self) -> Option<Vec<ActiveProducer>> {
         match &self.role {
@@ -353,7 +336,7 @@ impl Hosted {
     }
 
     fn carry_out(&mut self, desk: &mut Desk) {
-        let Desk { effects, owed, proposals, .. } = desk;
+        let Desk { effects, owed, .. } = desk;
         for effect in effects.drain(..) {
             match effect {
                 Effect::HighWatermark(at) => self.log.set_high_watermark(at),
@@ -364,7 +347,8 @@ impl Hosted {
                     };
                     owed.take(token).send(result, low_watermark);
                 }
-                Effect::AlterPartition(alter) => proposals.push((self.partition.id, alter)),
+                // Comes only of partitions with followers, and there are none yet; the core would propose it again.
+                Effect::AlterPartition(_) => {}
             }
         }
     }

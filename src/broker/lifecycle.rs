@@ -79,10 +79,6 @@ impl Lifecycle {
         Ok(Lifecycle { metadata, config, id, epoch, directories: named })
     }
 
-    pub fn id(&self) -> NodeId {
-        self.id
-    }
-
     /// The epoch of this registration.
     pub fn epoch(&self) -> BrokerEpoch {
         self.epoch

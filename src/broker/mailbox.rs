@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::clock::{self, Now};
 use super::flusher::FlushReport;
-use super::messages::{DeleteRecords, FollowerFetched, Host, Produce, RoleSpec};
+use super::messages::{DeleteRecords, Host, Produce, RoleSpec};
 use super::partitions::Partition;
 use super::shard::Shard;
 use crate::replica::ReplicaConfig;
@@ -31,7 +31,6 @@ const SLEEP_MAX_MS: u64 = 86_400_000;
 #[derive(Debug)]
 pub enum Message {
     Produce(Produce),
-    FollowerFetched(FollowerFetched),
     DeleteRecords(DeleteRecords),
     /// The producers that a partition's leader remembers; `None` when it is not led here.
     Producers(TopicIdPartition, oneshot::Sender<Option<Vec<ActiveProducer>>>),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::partitions::Partition;
 use super::reply::ReplySlot;
-use crate::replica::{AckError, Acks, FollowerFetch, NotEnoughReplicas, Registration, ReplicaConfig};
+use crate::replica::{AckError, Acks, NotEnoughReplicas, Registration, ReplicaConfig};
 use crate::storage::log::{AppendError, Log, LogError, Origin};
 use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset, PartitionEpoch, TimestampMs, TopicIdPartition};
 
@@ -56,12 +56,6 @@ pub enum ProduceError {
     Ack(AckError),
     #[error("the broker is shutting down")]
     ShuttingDown,
-}
-
-/// Followers' positions from one Fetch.
-#[derive(Debug)]
-pub struct FollowerFetched {
-    pub fetches: Vec<(TopicIdPartition, FollowerFetch)>,
 }
 
 /// Delete the records below an offset.

@@ -13,12 +13,10 @@ use tokio::sync::oneshot;
 use super::clock;
 use super::directory::Directory;
 use super::mailbox::{Message, ShardSender};
-use super::messages::{
-    Append, DeleteRecords, DeleteRecordsError, FollowerFetched, Produce, ProduceError, Produced,
-};
+use super::messages::{Append, DeleteRecords, DeleteRecordsError, Produce, ProduceError, Produced};
 use super::reply::{Gathered, gather};
 use super::waiters::Waiters;
-use crate::replica::{Acks, FollowerFetch};
+use crate::replica::Acks;
 use crate::storage::log::producer_state::ActiveProducer;
 use crate::storage::log::{Log, LogView, LogViews, Origin};
 use crate::types::{LeaderEpoch, NodeId, Offset, TopicIdPartition, TopicPartition};
@@ -156,14 +154,6 @@ impl Partitions {
         let (reply, producers) = oneshot::channel();
         self.shard_of(&id).send(Message::Producers(id, reply)).await;
         producers.await.ok().flatten()
-    }
-
-    /// Tells the leaders how far a follower has come.
-    pub async fn follower_fetched(&self, fetches: Vec<(TopicIdPartition, FollowerFetch)>) {
-        let fetches = fetches.into_iter().map(|(partition, fetch)| (partition, (partition, fetch)));
-        for (shard, fetches) in self.by_shard(fetches) {
-            shard.send(Message::FollowerFetched(FollowerFetched { fetches })).await;
-        }
     }
 
     /// Waits until every shard has dealt with what it was sent before.

@@ -37,10 +37,6 @@ impl Reconciled {
     pub async fn reached(&mut self, version: ImageVersion) -> bool {
         self.0.wait_for(|reached| *reached >= version).await.is_ok()
     }
-
-    pub fn version(&self) -> ImageVersion {
-        *self.0.borrow()
-    }
 }
 
 #[derive(Debug)]

@@ -10,7 +10,6 @@ use super::clock::Now;
 use super::hosted::{AppendTerms, Desk, Hosted};
 use super::mailbox::Message;
 use super::messages::{DeleteRecords, DeleteRecordsError, Host, Produce, ProduceError};
-use crate::replica::AlterPartition;
 use crate::types::{MonotonicMs, NodeId, TopicIdPartition};
 
 /// How long the newest batches stay in memory when nothing more is appended.
@@ -54,11 +53,6 @@ impl Shard {
         self.next_deadline.into_iter().chain(self.next_sweep).min()
     }
 
-    /// Takes the in-sync sets to propose to the controller since the last time.
-    pub fn take_proposals(&mut self) -> Vec<(TopicIdPartition, AlterPartition)> {
-        std::mem::take(&mut self.desk.proposals)
-    }
-
     /// Deals with all messages, then settles the partitions that they touched.
     pub fn step(&mut self, batch: &mut Vec<Message>, now: Now) {
         self.desk.now = now;
@@ -79,11 +73,6 @@ impl Shard {
             Message::Flushed(reports) => {
                 for report in reports {
                     self.with(report.partition, |hosted, desk| hosted.flushed(report.flushed, desk));
-                }
-            }
-            Message::FollowerFetched(fetched) => {
-                for (id, fetch) in fetched.fetches {
-                    self.with(id, |hosted, desk| hosted.follower_fetched(&fetch, desk));
                 }
             }
             Message::DeleteRecords(request) => self.delete_records(request),

@@ -20,8 +20,6 @@ mod topic;
 mod typed;
 mod value;
 
-use std::path::{Path, PathBuf};
-
 pub use alter::{AlterError, AlterErrorKind, validate_client_metrics};
 pub use broker::BrokerConfig;
 pub use def::{
@@ -52,11 +50,6 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     let settings =
         source::gather(sources).map_err(|problems| ConfigErrors { problems, warnings: Vec::new() })?;
     check(settings, sources.file.is_none())
-}
-
-/// What is wrong with a file, and what would be warned about, without the environment of this process.
-pub fn check_file(path: &Path) -> Result<Config, ConfigErrors> {
-    load(&Sources { file: Some(PathBuf::from(path)), ..Sources::default() })
 }
 
 fn check(mut settings: Settings, alone_by_default: bool) -> Result<Config, ConfigErrors> {

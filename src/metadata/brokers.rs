@@ -181,14 +181,6 @@ impl Brokers {
         self.by_id.values().map(Arc::as_ref)
     }
 
-    pub fn len(&self) -> usize {
-        self.by_id.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
-    }
-
     /// Whether the broker may lead partitions and be in their ISR.
     pub fn is_active(&self, id: NodeId) -> bool {
         self.get(id).is_some_and(BrokerRegistration::is_active)

@@ -15,14 +15,6 @@ pub struct Quotas {
 }
 
 impl Quotas {
-    pub fn get(&self, entity: &QuotaEntity) -> Option<&OrdMap<Arc<str>, f64>> {
-        self.by_entity.get(entity)
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = (&QuotaEntity, &OrdMap<Arc<str>, f64>)> {
-        self.by_entity.iter()
-    }
-
     pub(super) fn apply(&mut self, record: &ClientQuotaRecord) {
         let name = |part: &EntityData| part.entity_name.as_deref().map(Arc::from);
         let mut entity: QuotaEntity =

@@ -15,10 +15,6 @@ impl ScramCredentials {
         self.by_user.values().map(Arc::as_ref)
     }
 
-    pub fn get(&self, user: &str, mechanism: i8) -> Option<&UserScramCredentialRecord> {
-        self.by_user.get(&(Arc::from(user), mechanism)).map(Arc::as_ref)
-    }
-
     pub(super) fn set(&mut self, record: &UserScramCredentialRecord) {
         self.by_user.insert((Arc::from(&*record.name), record.mechanism), Arc::new(record.clone()));
     }

@@ -11,10 +11,6 @@ pub struct DelegationTokens {
 }
 
 impl DelegationTokens {
-    pub fn get(&self, id: &str) -> Option<&DelegationTokenRecord> {
-        self.by_id.get(id).map(Arc::as_ref)
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = &DelegationTokenRecord> {
         self.by_id.values().map(Arc::as_ref)
     }

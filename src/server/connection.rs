@@ -115,7 +115,7 @@ pub async fn serve(
 ) {
     let (mut reader, mut writer) = stream.split();
     let mut frames = FrameReader::new(settings.max_frame, limits.request_bytes.clone());
-    let mut work = Work::new(peer, listener, api, limits);
+    let mut work = Work::new(listener, api, limits);
     let mut last_active = Instant::now();
     let mut idle = pin!(sleep_until(last_active + settings.max_idle));
     let end = loop {
@@ -163,7 +163,6 @@ pub async fn serve(
 
 /// The requests of a connection, from frame to written answer.
 struct Work {
-    peer: SocketAddr,
     listener: Arc<ListenerInfo>,
     api: Arc<Api>,
     limits: Arc<ConnectionLimits>,
@@ -179,14 +178,8 @@ struct Work {
 }
 
 impl Work {
-    fn new(
-        peer: SocketAddr,
-        listener: Arc<ListenerInfo>,
-        api: Arc<Api>,
-        limits: Arc<ConnectionLimits>,
-    ) -> Work {
+    fn new(listener: Arc<ListenerInfo>, api: Arc<Api>, limits: Arc<ConnectionLimits>) -> Work {
         Work {
-            peer,
             listener,
             api,
             limits,
@@ -211,7 +204,7 @@ impl Work {
                 return self.outstanding.push_back(Outstanding::ready(Reply::Close(reason)));
             }
         };
-        let call = Arc::new(Call::new(self.peer, Arc::clone(&self.listener)));
+        let call = Arc::new(Call::new(Arc::clone(&self.listener)));
         let (api, slots, of_handler) =
             (Arc::clone(&self.api), Arc::clone(&self.limits.requests), Arc::clone(&call));
         let frame_len = frame.bytes.len();

@@ -23,8 +23,6 @@ pub enum OpenMode {
     Write,
     /// The file, made when missing, for reading and writing.
     Create,
-    /// A file that must not exist yet, for reading and writing.
-    CreateNew,
     /// The file, made when missing and emptied when not, for reading and writing.
     Truncate,
 }
@@ -176,9 +174,6 @@ impl Disk for RealDisk {
             }
             OpenMode::Create => {
                 options.write(true).create(true).truncate(false);
-            }
-            OpenMode::CreateNew => {
-                options.write(true).create_new(true);
             }
             OpenMode::Truncate => {
                 options.write(true).create(true).truncate(true);

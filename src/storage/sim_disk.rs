@@ -367,7 +367,6 @@ impl Disk for SimDisk {
         state.counts.opens += 1;
         let existing = state.names(parent)?.live.get(&name).copied();
         let id = match (existing, mode) {
-            (Some(_), OpenMode::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
             (Some(id), _) => id,
             (None, OpenMode::Read | OpenMode::Write) => return Err(io::ErrorKind::NotFound.into()),
             (None, _) => {

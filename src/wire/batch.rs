@@ -85,7 +85,6 @@ impl Attributes {
     const LOG_APPEND_TIME: i16 = 0x08;
     const TRANSACTIONAL: i16 = 0x10;
     const CONTROL: i16 = 0x20;
-    const DELETE_HORIZON: i16 = 0x40;
 
     pub fn compression(self) -> Result<Compression, UnknownCompression> {
         Compression::from_id((self.0 & Self::COMPRESSION) as u8)
@@ -101,11 +100,6 @@ impl Attributes {
 
     pub fn is_control(self) -> bool {
         self.has(Self::CONTROL)
-    }
-
-    /// True when the base timestamp is the time after which compaction may drop tombstones and markers (KIP-534).
-    pub fn has_delete_horizon(self) -> bool {
-        self.has(Self::DELETE_HORIZON)
     }
 
     #[must_use]
@@ -126,11 +120,6 @@ impl Attributes {
     #[must_use]
     pub fn with_control(self, on: bool) -> Attributes {
         self.with(Self::CONTROL, on)
-    }
-
-    #[must_use]
-    pub fn with_delete_horizon(self, on: bool) -> Attributes {
-        self.with(Self::DELETE_HORIZON, on)
     }
 
     fn has(self, bit: i16) -> bool {
@@ -255,11 +244,6 @@ impl BatchHeader {
         self.attributes.is_control()
     }
 
-    /// The time after which compaction may drop tombstones and markers of this batch.
-    pub fn delete_horizon(&self) -> Option<TimestampMs> {
-        self.attributes.has_delete_horizon().then_some(self.base_timestamp)
-    }
-
     /// Checks that the offsets and the record count are ones that a log can hold. Compaction may leave fewer records
     /// than offsets, even none.
     pub fn check_ranges(&self) -> Result<(), BatchError> {
@@ -289,10 +273,6 @@ impl BatchHeader {
         }
     }
 
-    pub fn crc_is_valid(&self, batch: &[u8]) -> bool {
-        self.check_crc(batch).is_ok()
-    }
-
     /// Sets the length and the checksum to those of a batch that consists of this header and `body`.
     pub fn seal(&mut self, body: &[u8]) {
         let length = HEADER_LEN - LOG_OVERHEAD + body.len();
@@ -311,27 +291,6 @@ impl BatchHeader {
         self.max_timestamp = max_timestamp;
         true
     }
-}
-
-/// Writes base offset and leader epoch into the batch that starts at `batch`: all that a leader sets, and outside of
-/// what the checksum covers. The caller has parsed the header.
-pub fn place(batch: &mut [u8], base_offset: Offset, leader_epoch: LeaderEpoch) {
-    put(batch, 0, base_offset.0.to_be_bytes());
-    put(batch, LEADER_EPOCH_AT, leader_epoch.0.to_be_bytes());
-}
-
-/// Gives the batch `batch` the leader's time as that of all its records, and its checksum.
-pub fn set_log_append_time(batch: &mut [u8], now: TimestampMs) -> Result<(), BatchError> {
-    let mut header = BatchHeader::parse(batch)?;
-    let size = header.size_in_bytes();
-    if batch.len() < size {
-        return Err(BatchError::Truncated { needed: size, available: batch.len() });
-    }
-    if header.set_timestamps(TimestampType::LogAppendTime, now) {
-        header.seal(&batch[HEADER_LEN..size]);
-        batch[..HEADER_LEN].copy_from_slice(&header.encode());
-    }
-    Ok(())
 }
 
 /// The sequence number `delta` records after `sequence`; after `i32::MAX` comes 0.
@@ -508,19 +467,20 @@ mod tests {
     }
 
     #[test]
-    fn placing_keeps_the_checksum_and_log_append_time_renews_it() {
-        let mut bytes = batch(b"records");
-        place(&mut bytes, Offset(1 << 40), LeaderEpoch(9));
-        let placed = BatchHeader::parse(&bytes).unwrap();
-        assert_eq!((placed.base_offset, placed.leader_epoch), (Offset(1 << 40), LeaderEpoch(9)));
-        placed.check_crc(&bytes).unwrap();
+    fn placing_keeps_the_checksum_and_new_timestamps_need_another() {
+        let bytes = batch(b"records");
+        let mut header = BatchHeader::parse(&bytes).unwrap();
+        (header.base_offset, header.leader_epoch) = (Offset(1 << 40), LeaderEpoch(9));
+        let placed = [&header.encode()[..], &bytes[HEADER_LEN..]].concat();
+        assert_eq!(BatchHeader::parse(&placed), Ok(header));
+        header.check_crc(&placed).unwrap();
 
-        set_log_append_time(&mut bytes, TimestampMs(5555)).unwrap();
-        let stamped = BatchHeader::parse(&bytes).unwrap();
-        assert_eq!(stamped.timestamp_type(), TimestampType::LogAppendTime);
-        assert_eq!(stamped.max_timestamp, TimestampMs(5555));
-        stamped.check_crc(&bytes).unwrap();
-        assert_ne!(stamped.crc, placed.crc);
+        assert!(header.set_timestamps(TimestampType::LogAppendTime, TimestampMs(5555)));
+        let stamped = [&header.encode()[..], &bytes[HEADER_LEN..]].concat();
+        assert!(matches!(header.check_crc(&stamped), Err(BatchError::Crc { .. })));
+        header.seal(&bytes[HEADER_LEN..]);
+        header.check_crc(&stamped).unwrap();
+        assert!(!header.set_timestamps(TimestampType::LogAppendTime, TimestampMs(5555)));
     }
 
     #[test]
@@ -541,7 +501,8 @@ mod tests {
         let flipped = with(HEADER_LEN, b'R');
         let header = BatchHeader::parse(&flipped).unwrap();
         assert!(matches!(header.check_crc(&flipped), Err(BatchError::Crc { .. })));
-        assert!(!header.crc_is_valid(&good[..good.len() - 1]));
+        let short = &good[..good.len() - 1];
+        assert!(matches!(header.check_crc(short), Err(BatchError::Truncated { .. })));
 
         let ranges = |change: fn(&mut BatchHeader)| {
             let mut changed = super::tests::header();
@@ -581,11 +542,10 @@ mod tests {
             .with_compression(Compression::Zstd)
             .with_timestamp_type(TimestampType::LogAppendTime)
             .with_transactional(true)
-            .with_control(true)
-            .with_delete_horizon(true);
-        assert_eq!(all.0, 0x7c);
+            .with_control(true);
+        assert_eq!(all.0, 0x3c);
         assert_eq!(all.compression(), Ok(Compression::Zstd));
-        assert_eq!(all.with_compression(Compression::None).with_control(false).0, 0x58);
+        assert_eq!(all.with_compression(Compression::None).with_control(false).0, 0x18);
         assert!(Attributes(7).compression().is_err());
     }
 

@@ -17,7 +17,6 @@ use crate::types::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
 pub struct BatchBuilder {
     header: BatchHeader,
     codec: Codec,
-    delete_horizon: Option<TimestampMs>,
     log_append_time: Option<TimestampMs>,
     body: Vec<u8>,
 }
@@ -45,13 +44,7 @@ impl BatchBuilder {
             base_sequence: NO_SEQUENCE,
             record_count: 0,
         };
-        BatchBuilder {
-            header,
-            codec: Codec::NONE,
-            delete_horizon: None,
-            log_append_time: None,
-            body: Vec::new(),
-        }
+        BatchBuilder { header, codec: Codec::NONE, log_append_time: None, body: Vec::new() }
     }
 
     #[must_use]
@@ -100,15 +93,6 @@ impl BatchBuilder {
         self
     }
 
-    /// The time after which compaction may drop tombstones and markers; it takes the place of the base timestamp, so
-    /// it must be set before the first record.
-    #[must_use]
-    pub fn delete_horizon(mut self, horizon: TimestampMs) -> Self {
-        assert_eq!(self.header.record_count, 0, "the delete horizon is the base of the records' timestamps");
-        self.delete_horizon = Some(horizon);
-        self
-    }
-
     /// Appends a record at the next offset.
     pub fn push(
         &mut self,
@@ -131,19 +115,13 @@ impl BatchBuilder {
     ) {
         assert!(offset_delta > self.header.last_offset_delta, "offsets grow within a batch");
         if self.header.record_count == 0 {
-            self.header.base_timestamp = self.delete_horizon.unwrap_or(timestamp);
+            self.header.base_timestamp = timestamp;
         }
         self.header.last_offset_delta = offset_delta;
         self.header.record_count += 1;
         self.header.max_timestamp = self.header.max_timestamp.max(timestamp);
         let timestamp_delta = timestamp.0.wrapping_sub(self.header.base_timestamp.0);
         put_record(&mut self.body, offset_delta, timestamp_delta, key, value, headers);
-    }
-
-    /// Keeps a last offset beyond that of the last record: compaction must not lose the end of a batch.
-    pub fn keep_last_offset_delta(&mut self, last_offset_delta: i32) {
-        assert!(last_offset_delta >= self.header.last_offset_delta, "the last offset covers all records");
-        self.header.last_offset_delta = last_offset_delta;
     }
 
     pub fn record_count(&self) -> i32 {
@@ -172,15 +150,9 @@ impl BatchBuilder {
         };
         let header = &mut self.header;
         header.last_offset_delta = header.last_offset_delta.max(0);
-        header.attributes = header
-            .attributes
-            .with_compression(self.codec.compression())
-            .with_delete_horizon(self.delete_horizon.is_some());
+        header.attributes = header.attributes.with_compression(self.codec.compression());
         if let Some(now) = self.log_append_time {
             header.set_timestamps(TimestampType::LogAppendTime, now);
-        }
-        if header.record_count == 0 {
-            header.base_timestamp = self.delete_horizon.unwrap_or(TimestampMs::NONE);
         }
         header.seal(&body);
         Ok((self.header, body.into()))

@@ -129,10 +129,6 @@ impl Codec {
         self.compression
     }
 
-    pub fn level(self) -> i32 {
-        self.level
-    }
-
     pub fn compress(self, input: &[u8]) -> Result<Vec<u8>, CompressError> {
         let failed = |reason: String| CompressError { compression: self.compression, reason };
         match self.compression {

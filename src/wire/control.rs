@@ -180,7 +180,7 @@ mod tests {
             let bytes = marker.batch(ProducerId(9), ProducerEpoch(2), Offset(40), LeaderEpoch(5));
             assert_eq!(read(&bytes), Ok(Some(marker)));
             let header = super::super::batch::BatchHeader::parse(&bytes).unwrap();
-            assert!(header.is_control() && header.is_transactional() && header.crc_is_valid(&bytes));
+            assert!(header.is_control() && header.is_transactional() && header.check_crc(&bytes).is_ok());
             assert_eq!((header.base_offset, header.last_sequence()), (Offset(40), -1));
         }
     }

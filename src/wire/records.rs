@@ -65,11 +65,7 @@ pub struct Headers<'a> {
     bytes: &'a [u8],
 }
 
-impl Headers<'_> {
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-}
+impl Headers<'_> {}
 
 impl<'a> Iterator for Headers<'a> {
     type Item = Header<'a>;

@@ -140,11 +140,6 @@ impl RopeWriter {
         }
     }
 
-    /// How many bytes were copied so far.
-    pub fn copied_len(&self) -> usize {
-        self.owned.len()
-    }
-
     pub fn finish(self) -> Rope {
         let owned = self.owned.freeze();
         let mut rope = Rope::default();

@@ -50,7 +50,7 @@ async fn more_than_is_held_at_a_time_is_answered_as_the_client_reads() {
     let produce = produce_request(12, by_name("t"), -1, &[(0, batch(&[&value]))]);
     for _ in 0..60 {
         let read: FetchResponse = client.receive().await;
-        assert!(only_partition(read).records.unwrap().len() > 500_000);
+        assert!(only_partition(read).records.unwrap().into_bytes().len() > 500_000);
     }
     let mut other = node.connect().await;
     for _ in 0..20 {

@@ -161,8 +161,8 @@ fn node_id_and_broker_id_are_one() {
 fn the_files_in_the_project_are_right() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
     for name in ["floodmark.toml", "server.properties"] {
-        let config =
-            crate::config::check_file(&root.join(name)).unwrap_or_else(|errors| panic!("{name}: {errors}"));
+        let sources = Sources { file: Some(root.join(name)), ..Sources::default() };
+        let config = load(&sources).unwrap_or_else(|errors| panic!("{name}: {errors}"));
         assert_eq!(config.warnings, Vec::<String>::new(), "{name}");
         assert!(config.node.stands_alone(), "{name}");
     }

@@ -94,10 +94,6 @@ impl Topics {
         self.by_id.get(&id)?.partition(index)
     }
 
-    pub fn partition_count(&self) -> usize {
-        self.by_id.values().map(|topic| topic.partition_count()).sum()
-    }
-
     /// The topics that differ from those of `older`: as they were there, and as they are here.
     pub(super) fn changed_since<'a>(
         &'a self,

@@ -64,11 +64,6 @@ fn directories_or_migrating(directories: Vec<DirectoryId>, replicas: usize) -> V
 }
 
 impl PartitionRegistration {
-    /// The replica that leads when it can.
-    pub fn preferred_leader(&self) -> NodeId {
-        self.replicas.first().copied().unwrap_or(NodeId::NONE)
-    }
-
     pub fn has_leader(&self) -> bool {
         self.leader != NodeId::NONE
     }
@@ -81,10 +76,6 @@ impl PartitionRegistration {
     pub fn directory(&self, id: NodeId) -> Option<DirectoryId> {
         let position = self.replicas.iter().position(|replica| *replica == id)?;
         self.directories.get(position).copied()
-    }
-
-    pub fn is_reassigning(&self) -> bool {
-        !self.removing.is_empty() || !self.adding.is_empty()
     }
 
     pub(super) fn from_record(record: &PartitionRecord) -> PartitionRegistration {

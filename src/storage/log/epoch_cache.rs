@@ -42,10 +42,6 @@ impl EpochCache {
         self.entries().last().copied()
     }
 
-    pub fn earliest(&self) -> Option<EpochEntry> {
-        self.entries().first().copied()
-    }
-
     /// Notes that `epoch` begins at `start`; entries that contradict it go. `true` when that changed anything.
     pub fn assign(&mut self, epoch: LeaderEpoch, start: Offset) -> bool {
         // The common case, once per append: the epoch is the latest.

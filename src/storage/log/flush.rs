@@ -65,11 +65,6 @@ impl Changes {
 }
 
 impl FlushWork {
-    /// How far the log will be durable.
-    pub fn upto(&self) -> Offset {
-        self.flushed.upto
-    }
-
     /// The directory of the log.
     pub fn dir(&self) -> &Path {
         &self.place.dir

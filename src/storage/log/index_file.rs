@@ -50,10 +50,6 @@ impl<const N: usize> IndexFile<N> {
         Ok(())
     }
 
-    pub fn file(&self) -> &LazyFile {
-        &self.file
-    }
-
     /// How many entries there are. `increases` tells whether an entry may follow another; it finds the end of the index
     /// in a file that has something else behind it.
     pub fn len(&self, increases: fn(&[u8; N], &[u8; N]) -> bool) -> io::Result<u32> {

@@ -2,7 +2,7 @@
 //! must not hold thousands of file handles. Knows nothing of contents.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use super::names::{FileName, Kind, Stage};
@@ -83,10 +83,6 @@ impl LazyFile {
 
     pub fn path(&self) -> PathBuf {
         self.place.path(self.name())
-    }
-
-    pub fn dir(&self) -> &Path {
-        &self.place.dir
     }
 
     /// The open file.

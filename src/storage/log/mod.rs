@@ -168,10 +168,6 @@ impl Log {
         self.views.load_full()
     }
 
-    pub fn dir(&self) -> &Path {
-        &self.place.dir
-    }
-
     pub fn config(&self) -> &Arc<LogConfig> {
         &self.config
     }

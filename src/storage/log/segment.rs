@@ -198,14 +198,6 @@ impl Segment {
         Ok(())
     }
 
-    /// Gives all file handles back.
-    pub fn release_files(&self) {
-        self.log.release();
-        self.offset_index.entries().file().release();
-        self.time_index.entries().file().release();
-        self.txn_index.file().release();
-    }
-
     /// Renames the segment's files and its producer snapshot to `.deleted`. The batches go last: a segment without
     /// an index costs recovery a scan, and an index of a lost segment would be in the way.
     pub fn mark_deleted(&self) -> io::Result<()> {

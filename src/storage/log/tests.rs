@@ -12,7 +12,7 @@ use super::*;
 use crate::storage::disk::Disk;
 use crate::storage::sim_disk::SimDisk;
 use crate::types::{ProducerEpoch, ProducerId};
-use crate::wire::batch::{Batches, PartialTail};
+use crate::wire::batch::{BatchHeader, Batches, HEADER_LEN, PartialTail};
 use crate::wire::batch_builder::BatchBuilder;
 use crate::wire::compression::Compression;
 use crate::wire::control::{EndTxnMarker, TxnResult};
@@ -105,9 +105,9 @@ pub(super) fn batch(timestamps: &[i64], value: &[u8], compression: Compression) 
 }
 
 fn placed(batch: &Bytes, base: Offset, epoch: LeaderEpoch) -> Bytes {
-    let mut bytes = batch.to_vec();
-    crate::wire::batch::place(&mut bytes, base, epoch);
-    bytes.into()
+    let mut header = BatchHeader::parse(batch).unwrap();
+    (header.base_offset, header.leader_epoch) = (base, epoch);
+    [&header.encode()[..], &batch[HEADER_LEN..]].concat().into()
 }
 
 struct World {

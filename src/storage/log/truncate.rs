@@ -27,15 +27,6 @@ pub struct Doomed {
 }
 
 impl Doomed {
-    /// How many segments these are.
-    pub fn len(&self) -> usize {
-        self.bases.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.bases.is_empty()
-    }
-
     /// Removes the files.
     pub fn remove(&self) -> io::Result<()> {
         for &base in &self.bases {

@@ -77,11 +77,6 @@ impl LogView {
         &self.epochs
     }
 
-    /// The latest leader epoch that the log knows.
-    pub fn latest_epoch(&self) -> Option<LeaderEpoch> {
-        self.epochs.latest().map(|entry| entry.epoch)
-    }
-
     /// The largest epoch known up to `epoch` and the offset where it ends; `None` when nothing is known about it.
     pub fn end_offset_for_epoch(&self, epoch: LeaderEpoch) -> Option<(LeaderEpoch, Offset)> {
         self.epochs.end_offset_for(epoch, self.log_end)

@@ -26,7 +26,7 @@ fn copied(without: &[&str]) -> SimDisk {
                 continue;
             }
             let bytes = read_file(&RealDisk, &Path::new(&from).join(&entry.name)).unwrap();
-            let file = disk.open(&Path::new(to).join(&entry.name), OpenMode::CreateNew).unwrap();
+            let file = disk.open(&Path::new(to).join(&entry.name), OpenMode::Create).unwrap();
             file.write_all_at(&[IoSlice::new(&bytes)], 0).unwrap();
         }
     }

@@ -53,14 +53,6 @@ impl Versions {
         self.min <= version && version <= self.max
     }
 
-    pub const fn min(self) -> i16 {
-        self.min
-    }
-
-    pub const fn max(self) -> i16 {
-        self.max
-    }
-
     pub const fn range(self) -> VersionRange {
         VersionRange { min: self.min, max: self.max }
     }

@@ -26,14 +26,6 @@ impl RecordBytes {
         }
     }
 
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     pub fn pieces(&self) -> impl Iterator<Item = &Bytes> {
         self.pieces.iter()
     }

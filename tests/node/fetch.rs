@@ -7,7 +7,7 @@ use floodmark::types::{ErrorCode, Uuid};
 use floodmark::wire::batch::{Batches, PartialTail};
 use floodmark::wire::messages::fetch_request::{FetchTopic, ForgottenTopic};
 use floodmark::wire::messages::fetch_response::{FetchResponse, PartitionData};
-use floodmark::wire::messages::{FetchRequest, StrBytes};
+use floodmark::wire::messages::{BrokerId, FetchRequest, StrBytes};
 
 use super::admin::{delete_records_request, delete_topic};
 use super::client::Client;
@@ -193,6 +193,21 @@ fn of_session(id: i32, epoch: i32) -> FetchRequest {
 fn told(response: &FetchResponse) -> Vec<i32> {
     let partitions = response.responses.iter().flat_map(|topic| &topic.partitions);
     partitions.map(|partition| partition.partition_index).collect()
+}
+
+/// A follower would read beyond what consumers may see.
+#[tokio::test]
+async fn only_replicas_fetch_as_followers() {
+    let (node, mut client) = TestNode::with_topic(&[], "t", 1).await;
+    for replica in [1, 5] {
+        let mut request = fetch_request(12, by_name("t"), &[(0, 0)]).with_replica_id(BrokerId(replica));
+        let read = only_partition(client.call(12, request.clone()).await);
+        assert_code(read.error_code, ErrorCode::NotLeaderOrFollower, "no epoch");
+        request.topics[0].partitions[0].current_leader_epoch = 0;
+        let read = only_partition(client.call(12, request).await);
+        assert_code(read.error_code, ErrorCode::UnknownLeaderEpoch, "the current epoch");
+    }
+    node.stop().await;
 }
 
 #[tokio::test]

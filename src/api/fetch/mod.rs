@@ -9,6 +9,8 @@
 //! diverging epochs in answers (KIP-595); 13 topic ids; 15 moves the replica id into a tagged field; 16 tells the new
 //! leader (KIP-951).
 //!
+//! A follower reads to the log end, so one that is no replica of a partition is refused there.
+//!
 //! Not served here: reading from followers (KIP-392); every reader is sent to the leader.
 
 mod read;
@@ -46,6 +48,7 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>)
     };
     let max_bytes = request.max_bytes.min(api.config.latest().broker.fetch_max_bytes).max(0);
     let reading = Reading {
+        replica,
         bound: bound(replica, request.isolation_level),
         committed_only: request.isolation_level == READ_COMMITTED,
         limits: Limits { max_bytes: usize::try_from(max_bytes).unwrap_or(0) },

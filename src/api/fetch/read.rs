@@ -13,7 +13,7 @@ use crate::api::hosted::Led;
 use crate::broker::waiters::Bound;
 use crate::metadata::Image;
 use crate::storage::log::{AbortedTxn, LogView, ReadError, ReadPlan};
-use crate::types::{ErrorCode, LeaderEpoch, Offset, TopicIdPartition};
+use crate::types::{ErrorCode, LeaderEpoch, NodeId, Offset, TopicIdPartition};
 use crate::wire::batch::BatchHeader;
 
 /// How much a round may read.
@@ -25,6 +25,8 @@ pub struct Limits {
 /// What a fetch reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
+    /// The broker that reads; `NONE` for a consumer.
+    pub replica: NodeId,
     pub bound: Bound,
     /// The reader leaves aborted transactions out and must be told which they are.
     pub committed_only: bool,
@@ -87,8 +89,10 @@ fn limit(view: &LogView, bound: Bound) -> Offset {
 /// Reads every partition once.
 pub async fn round(api: &Arc<Api>, wanted: &[(Key, FetchPartition)], reading: Reading) -> Round {
     let image = api.metadata.image();
-    let located: Vec<Located> =
-        wanted.iter().map(|(key, wanted)| Located::find(api, &image, key, *wanted)).collect();
+    let located: Vec<Located> = wanted
+        .iter()
+        .map(|(key, wanted)| Located::find(api, &image, key, *wanted, reading.replica))
+        .collect();
     let warm = located.iter().all(|located| located.is_warm(reading));
     let read = move || read_all(located, reading);
     if warm {
@@ -109,7 +113,7 @@ struct Located {
 }
 
 impl Located {
-    fn find(api: &Api, image: &Image, key: &Key, wanted: FetchPartition) -> Located {
+    fn find(api: &Api, image: &Image, key: &Key, wanted: FetchPartition, replica: NodeId) -> Located {
         let (topic, partition) = key;
         let topic = match topic {
             TopicKey::Name(name) => image.topics.by_name(name).ok_or(ErrorCode::UnknownTopicOrPartition),
@@ -118,6 +122,7 @@ impl Located {
         let id = topic.map(|topic| TopicIdPartition { topic_id: topic.id, partition: *partition });
         let found = id.and_then(|id| {
             let led = api.led(image, id, wanted.current_leader_epoch)?;
+            check_replica(api, image, id, replica, wanted.current_leader_epoch)?;
             let view = led.partition.view();
             Ok((led, view))
         });
@@ -143,6 +148,24 @@ impl Located {
             read_view(led, view, self.wanted, reading, max_bytes, is_first)
         });
         PartitionRead { id: self.id, result }
+    }
+}
+
+/// Refuses a follower that the metadata does not name as one. One that tells its epoch may know newer metadata.
+fn check_replica(
+    api: &Api,
+    image: &Image,
+    id: TopicIdPartition,
+    replica: NodeId,
+    epoch: LeaderEpoch,
+) -> Result<(), ErrorCode> {
+    let partition = image.topics.partition(id.topic_id, id.partition);
+    let is_follower =
+        replica != api.node.id && partition.is_some_and(|partition| partition.has_replica(replica));
+    match epoch {
+        _ if replica == NodeId::NONE || is_follower => Ok(()),
+        LeaderEpoch::UNKNOWN => Err(ErrorCode::NotLeaderOrFollower),
+        _ => Err(ErrorCode::UnknownLeaderEpoch),
     }
 }
 

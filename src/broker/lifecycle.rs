@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::dynamic_config::DynamicConfig;
@@ -53,6 +54,8 @@ pub struct Lifecycle {
     id: NodeId,
     epoch: BrokerEpoch,
     directories: Arc<[(DirectoryId, PathBuf)]>,
+    /// Once set, every heartbeat says so: one that does not would bring a broker back that has been let go.
+    leaving: Arc<AtomicBool>,
 }
 
 impl Lifecycle {
@@ -76,7 +79,8 @@ impl Lifecycle {
             brokers::register(image, &registration, false, election_defaults(&settings, image))
         };
         let epoch = metadata.run(decide).await??;
-        Ok(Lifecycle { metadata, config, id, epoch, directories: named })
+        let leaving = Arc::default();
+        Ok(Lifecycle { metadata, config, id, epoch, directories: named, leaving })
     }
 
     /// The epoch of this registration.
@@ -86,13 +90,13 @@ impl Lifecycle {
 
     /// Says that this broker has caught up and serves. Returns the version of the image that has it unfenced.
     pub async fn unfence(&self) -> Result<ImageVersion, LifecycleError> {
-        self.heartbeat(false, Vec::new()).await?;
+        self.heartbeat(Vec::new()).await?;
         Ok(self.metadata.image().version)
     }
 
     /// Says that log directories have failed.
     pub async fn report_failed_directories(&self, failed: Vec<DirectoryId>) -> Result<(), LifecycleError> {
-        self.heartbeat(false, failed).await.map(drop)
+        self.heartbeat(failed).await.map(drop)
     }
 
     /// Says which log directories take new partitions, now and whenever that changes. Only once the broker is unfenced.
@@ -103,7 +107,7 @@ impl Lifecycle {
             let image = images.borrow_and_update().clone();
             let now = cordoned(&self.directories, &self.config, &image);
             if said.as_ref() != Some(&now) {
-                match self.heartbeat(false, Vec::new()).await {
+                match self.heartbeat(Vec::new()).await {
                     Ok(_) => said = Some(now),
                     Err(error) => tracing::warn!("Could not tell of cordoned log directories: {error}"),
                 }
@@ -132,10 +136,11 @@ impl Lifecycle {
         if !self.config.at(&self.metadata.image()).broker.controlled_shutdown_enable {
             return;
         }
+        self.leaving.store(true, Ordering::Release);
         let leaving = async {
             loop {
                 let seen = self.metadata.image().version;
-                if self.heartbeat(true, Vec::new()).await?.should_shut_down {
+                if self.heartbeat(Vec::new()).await?.should_shut_down {
                     return Ok::<_, LifecycleError>(());
                 }
                 let moved = self.metadata.changed(seen);
@@ -152,18 +157,18 @@ impl Lifecycle {
 
     async fn heartbeat(
         &self,
-        want_shutdown: bool,
         offline_directories: Vec<DirectoryId>,
     ) -> Result<HeartbeatReply, LifecycleError> {
         let (id, epoch, config) = (self.id, self.epoch, self.config.clone());
-        let directories = self.directories.clone();
+        let (directories, leaving) = (self.directories.clone(), self.leaving.clone());
         let decide = move |image: &Image| {
             let heartbeat = Heartbeat {
                 id,
                 epoch,
                 metadata_offset: image.version.offset().plus(-1),
                 want_fence: false,
-                want_shutdown,
+                // Read where heartbeats are in one order, so that none from before `leave` is decided after it.
+                want_shutdown: leaving.load(Ordering::Acquire),
                 offline_directories: offline_directories.clone(),
                 cordoned_directories: Some(cordoned(&directories, &config, image)),
             };

@@ -18,6 +18,8 @@ mod files;
 mod harness;
 #[path = "node/produce.rs"]
 mod produce;
+#[path = "wire/random.rs"]
+mod random;
 #[path = "node/requests.rs"]
 mod requests;
 #[path = "node/versions.rs"]

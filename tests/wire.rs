@@ -12,3 +12,5 @@ mod broken;
 mod files;
 #[path = "wire/golden.rs"]
 mod golden;
+#[path = "wire/random.rs"]
+mod random;

@@ -55,4 +55,4 @@ impl<R> Decision<R> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
 
 use super::*;
+use crate::metadata::tests::replay::check_scripts;
 use crate::types::MonotonicMs;
 
 struct Script {
@@ -180,44 +180,10 @@ fn describe(effect: &Effect) -> String {
     }
 }
 
-/// The script with every expectation replaced by what happened.
-fn replay(text: &str) -> String {
-    let mut script = Script { now: MonotonicMs(0), leader: None, standings: BTreeMap::new() };
-    let mut replayed = String::new();
-    let mut happened = String::new();
-    let mut in_expectation = false;
-    for line in text.lines() {
-        if line == "----" {
-            in_expectation = true;
-            let _ = write!(replayed, "----\n{happened}");
-            happened.clear();
-        } else if in_expectation && !line.is_empty() {
-            continue;
-        } else {
-            in_expectation = false;
-            let _ = writeln!(replayed, "{line}");
-            if !line.is_empty() && !line.starts_with('#') {
-                happened += &script.run(line);
-            }
-        }
-    }
-    replayed
-}
-
 #[test]
 fn scripts_hold() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/replica");
-    let mut scripts = 0;
-    for entry in std::fs::read_dir(dir).expect("the scripts") {
-        let path = entry.expect("an entry").path();
-        let text = std::fs::read_to_string(&path).expect("a script");
-        let replayed = replay(&text);
-        if std::env::var_os("UPDATE_EXPECT").is_some() {
-            std::fs::write(&path, &replayed).expect("the script is writable");
-        } else {
-            assert!(text == replayed, "{}: expected\n{text}\nbut it is\n{replayed}", path.display());
-        }
-        scripts += 1;
-    }
-    assert!(scripts > 0);
+    check_scripts("tests/replica", || {
+        let mut script = Script { now: MonotonicMs(0), leader: None, standings: BTreeMap::new() };
+        move |line: &str| script.run(line)
+    });
 }

@@ -7,6 +7,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::client::{Client, decode_answer, raw_frame};
 use super::harness::TestNode;
+use super::random::Random;
 use super::requests::{
     assert_code, batch, by_name, create_topic, fetch, fetch_request, list_offsets_request, only_partition,
     produce_ok, produce_request, text,
@@ -320,18 +321,6 @@ async fn a_client_that_does_not_read_its_answers_is_idle() {
     // Its place is the only one, so another is served when it has been closed.
     node.connect().await.call(12, metadata_request(12, &[])).await;
     node.stop().await;
-}
-
-/// Numbers from a seed, always the same.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound as u64) as usize
-    }
 }
 
 /// A frame changed in some bytes after its length, one that ends early, and one whose length says so.

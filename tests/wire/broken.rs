@@ -4,6 +4,7 @@
 use super::allocator::peak_of;
 use super::files::{VARIANTS, bytes};
 use super::golden::{Check, check_all};
+use super::random::Random;
 use bytes::{BufMut, Bytes, BytesMut};
 use floodmark::wire::api::{API_TABLE, ApiRow};
 use floodmark::wire::frame::{decode, parse_request};
@@ -18,18 +19,6 @@ const SMALL_FRAME_PEAK: usize = 4 << 20;
 /// What decoding may hold for a large frame that is all lies.
 const LARGE_FRAME_LEN: usize = 512 << 10;
 const LARGE_FRAME_PEAK: usize = 64 << 20;
-
-/// Numbers from a seed, always the same.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound as u64) as usize
-    }
-}
 
 /// Lengths that are too long in one way or another: as an i32, an i16, or a varint.
 const LIES: [&[u8]; 7] = [

@@ -3,6 +3,7 @@
 mod export;
 mod golden;
 mod laws;
+pub(crate) mod replay;
 mod script;
 
 use super::{Decision, Image, Record};

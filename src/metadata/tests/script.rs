@@ -4,6 +4,7 @@
 //! A command is a word, then names and `key=value` arguments; see [`Script::run`] for the words.
 
 use super::Cluster;
+use super::replay::check_scripts;
 use crate::config::{AlterError, AlterErrorKind};
 use crate::metadata::brokers::{self, Endpoint, Heartbeat, Registration};
 use crate::metadata::configs::{self, ConfigOp, ConfigResource, ConfigRules, ConfigValues, ResourceType};
@@ -13,8 +14,7 @@ use crate::metadata::topics::{self, CreateTopicsOptions, MorePartitions, NewTopi
 use crate::metadata::{Decision, producer_ids};
 use crate::types::{BrokerEpoch, DirectoryId, NodeId, Offset, PartitionIndex, TopicIdPartition, Uuid};
 use std::collections::BTreeMap;
-use std::fmt::{Debug, Display, Write as _};
-use std::path::Path;
+use std::fmt::{Debug, Display};
 use std::sync::Arc;
 
 #[derive(Default)]
@@ -378,44 +378,10 @@ fn named<R>(outcomes: Vec<(ConfigResource, R)>) -> Vec<(String, R)> {
     outcomes.into_iter().map(|(resource, outcome)| (name(&resource), outcome)).collect()
 }
 
-/// The script with every expectation replaced by what happened.
-fn replay(text: &str) -> String {
-    let mut script = Script::default();
-    let mut replayed = String::new();
-    let mut happened = String::new();
-    let mut in_expectation = false;
-    for line in text.lines() {
-        if line == "----" {
-            in_expectation = true;
-            let _ = write!(replayed, "----\n{happened}");
-            happened.clear();
-        } else if in_expectation && !line.is_empty() {
-            continue;
-        } else {
-            in_expectation = false;
-            let _ = writeln!(replayed, "{line}");
-            if !line.is_empty() && !line.starts_with('#') {
-                happened += &script.run(line);
-            }
-        }
-    }
-    replayed
-}
-
 #[test]
 fn scripts_hold() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/metadata/scripts");
-    let mut scripts = 0;
-    for entry in std::fs::read_dir(dir).expect("the scripts") {
-        let path = entry.expect("an entry").path();
-        let text = std::fs::read_to_string(&path).expect("a script");
-        let replayed = replay(&text);
-        if std::env::var_os("UPDATE_EXPECT").is_some() {
-            std::fs::write(&path, &replayed).expect("the script is writable");
-        } else {
-            assert!(text == replayed, "{}: expected\n{text}\nbut it is\n{replayed}", path.display());
-        }
-        scripts += 1;
-    }
-    assert!(scripts > 0);
+    check_scripts("tests/metadata/scripts", || {
+        let mut script = Script::default();
+        move |line: &str| script.run(line)
+    });
 }

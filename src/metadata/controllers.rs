@@ -2,7 +2,7 @@
 
 use super::brokers::Endpoint;
 use super::record::Record;
-use super::{Decision, Image};
+use super::{Decision, Image, MetadataVersion};
 use crate::types::{NodeId, Uuid};
 use crate::wire::messages::StrBytes;
 use crate::wire::messages::metadata::{
@@ -34,6 +34,28 @@ pub fn register(image: &Image, registration: &Registration) -> Decision<bool> {
         return Decision::reply(true);
     }
     Decision::new(vec![registration.to_record().into()], true)
+}
+
+/// Why a controller is not forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnregisterControllerError {
+    #[error("metadata.version {0} cannot forget controllers")]
+    UnsupportedVersion(MetadataVersion),
+    #[error("controller {0} is not registered")]
+    NotRegistered(NodeId),
+}
+
+/// Forgets a controller. Whether it still votes is not looked at.
+pub fn unregister(image: &Image, id: NodeId) -> Decision<Result<(), UnregisterControllerError>> {
+    let version = image.metadata_version();
+    if !version.may_unregister_controllers() {
+        return Decision::reply(Err(UnregisterControllerError::UnsupportedVersion(version)));
+    }
+    if image.controllers.get(id).is_none() {
+        return Decision::reply(Err(UnregisterControllerError::NotRegistered(id)));
+    }
+    let record = UnregisterControllerRecord { controller_id: id.0, ..UnregisterControllerRecord::default() };
+    Decision::new(vec![record.into()], Ok(()))
 }
 
 impl Registration {
@@ -93,7 +115,6 @@ impl Controllers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metadata::MetadataVersion;
     use crate::metadata::features::bootstrap_records;
 
     fn image(version: MetadataVersion) -> Image {
@@ -127,6 +148,21 @@ mod tests {
             assert_eq!(registered.features[0].max_supported_version, 33);
         }
         assert_eq!(image.controllers.iter().count(), 1);
+    }
+
+    #[test]
+    fn a_registered_controller_can_be_forgotten() {
+        let mut image = image(MetadataVersion::LATEST);
+        let missing = UnregisterControllerError::NotRegistered(NodeId(3));
+        assert_eq!(unregister(&image, NodeId(3)), Decision::reply(Err(missing)));
+        register(&image.clone(), &registration(1, 9093)).records.iter().for_each(|r| image.apply(r));
+        let Decision { records, reply } = unregister(&image, NodeId(3));
+        assert_eq!(reply, Ok(()));
+        records.iter().for_each(|record| image.apply(record));
+        assert_eq!(image.controllers.iter().count(), 0);
+        let image = self::image(MetadataVersion::V4_4_IV0);
+        let old = UnregisterControllerError::UnsupportedVersion(MetadataVersion::V4_4_IV0);
+        assert_eq!(unregister(&image, NodeId(3)), Decision::reply(Err(old)));
     }
 
     #[test]

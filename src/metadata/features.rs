@@ -114,6 +114,11 @@ impl MetadataVersion {
         self >= MetadataVersion::V3_7_IV0
     }
 
+    /// Controllers can be forgotten.
+    pub fn may_unregister_controllers(self) -> bool {
+        self >= MetadataVersion::V4_4_IV2
+    }
+
     /// Partitions and brokers name log directories (KIP-858).
     pub fn has_directories(self) -> bool {
         self >= MetadataVersion::V3_7_IV2

@@ -16,6 +16,11 @@ pub mod topics;
 pub mod configs;
 pub mod producer_ids;
 pub mod election;
+mod partition_change;
+pub mod alter_partition;
+pub mod elect_leaders;
+pub mod balance;
+pub mod reassign;
 pub mod placement;
 pub mod acls;
 pub mod quotas;
@@ -51,6 +56,27 @@ impl<R> Decision<R> {
     /// The same records with another answer.
     pub fn map<S>(self, reply: impl FnOnce(R) -> S) -> Decision<S> {
         Decision { records: self.records, reply: reply(self.reply) }
+    }
+}
+
+/// Decisions that are taken one after the other for one reply, each on what the ones before it make of the image.
+struct Draft {
+    image: Image,
+    records: Vec<Record>,
+}
+
+impl Draft {
+    fn new(image: &Image) -> Draft {
+        Draft { image: image.clone(), records: Vec::new() }
+    }
+
+    fn add(&mut self, record: Record) {
+        self.image.apply(&record);
+        self.records.push(record);
+    }
+
+    fn decision<R>(self, reply: R) -> Decision<R> {
+        Decision { records: self.records, reply }
     }
 }
 

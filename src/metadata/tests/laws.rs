@@ -2,33 +2,93 @@
 //! its live image (`Cluster::commit` checks both), and each partition keeps its invariants.
 
 use super::Cluster;
+use crate::metadata::alter_partition::{ProposedIsr, alter_partition};
+use crate::metadata::balance::{balance_leaders, elect_unclean_leaders};
 use crate::metadata::brokers::{self, Heartbeat, Registration};
 use crate::metadata::configs::{self, ConfigOp, ConfigResource, ConfigRules, ResourceType};
+use crate::metadata::elect_leaders::{ElectionType, elect_leaders};
 use crate::metadata::election::ElectionDefaults;
 use crate::metadata::features::{self, MetadataVersion};
 use crate::metadata::producer_ids;
+use crate::metadata::reassign::{Reassignment, reassign};
 use crate::metadata::topics::{
-    self, CreateTopicsOptions, MorePartitions, NewTopic, PartitionRegistration, TopicRef,
+    self, CreateTopicsOptions, LeaderRecoveryState, MorePartitions, NewTopic, PartitionRegistration, TopicRef,
 };
 use crate::metadata::{Decision, Image, Record};
-use crate::types::{BrokerEpoch, LeaderEpoch, NodeId, Uuid};
+use crate::types::{
+    BrokerEpoch, LeaderEpoch, NodeId, PartitionIndex, TopicIdPartition, TopicPartition, Uuid,
+};
 use crate::wire::messages::metadata as schema;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Command {
-    Register { id: i32, incarnation: u128, clean: bool, rack: u8 },
-    Heartbeat { id: i32, fence: bool, shutdown: bool },
-    Fence { id: i32 },
-    Unregister { id: i32 },
-    Create { name: u8, partitions: i32, factor: i16, seed: u64 },
-    Delete { name: u8 },
-    Grow { name: u8, to: i32 },
-    Config { kind: u8, name: u8, key: u8, value: Option<u8> },
-    Ids { id: i32 },
-    Foreign { kind: u8, name: u8 },
+    Register {
+        id: i32,
+        incarnation: u128,
+        clean: bool,
+        rack: u8,
+    },
+    Heartbeat {
+        id: i32,
+        fence: bool,
+        shutdown: bool,
+    },
+    Fence {
+        id: i32,
+    },
+    Unregister {
+        id: i32,
+    },
+    Create {
+        name: u8,
+        partitions: i32,
+        factor: i16,
+        seed: u64,
+    },
+    Delete {
+        name: u8,
+    },
+    Grow {
+        name: u8,
+        to: i32,
+    },
+    Config {
+        kind: u8,
+        name: u8,
+        key: u8,
+        value: Option<u8>,
+    },
+    Ids {
+        id: i32,
+    },
+    Foreign {
+        kind: u8,
+        name: u8,
+    },
+    /// The leader wants another ISR: the replicas whose bits are set, and itself.
+    Isr {
+        name: u8,
+        index: i32,
+        members: u8,
+        recovering: bool,
+    },
+    Elect {
+        name: Option<u8>,
+        unclean: bool,
+    },
+    Reassign {
+        name: u8,
+        index: i32,
+        replicas: Option<Vec<i32>>,
+        any_factor: bool,
+    },
+    Balance {
+        tolerated: u8,
+    },
+    ElectUnclean,
 }
 
 fn command() -> impl Strategy<Value = Command> {
@@ -48,6 +108,21 @@ fn command() -> impl Strategy<Value = Command> {
             .prop_map(|(kind, name, key, value)| Command::Config { kind, name, key, value }),
         1 => id.prop_map(|id| Command::Ids { id }),
         1 => (0..9u8, 0..3u8).prop_map(|(kind, name)| Command::Foreign { kind, name }),
+        8 => (0..6u8, 0..3i32, any::<u8>(), prop::bool::weighted(0.1)).prop_map(
+            |(name, index, members, recovering)| Command::Isr { name, index, members, recovering }
+        ),
+        2 => (prop::option::of(0..6u8), any::<bool>())
+            .prop_map(|(name, unclean)| Command::Elect { name, unclean }),
+        4 => (
+            (0..6u8, 0..3i32),
+            prop::option::weighted(0.8, prop::sample::subsequence(vec![1, 2, 3, 4], 1..4).prop_shuffle()),
+            prop::bool::weighted(0.8),
+        )
+            .prop_map(|((name, index), replicas, any_factor)| {
+                Command::Reassign { name, index, replicas, any_factor }
+            }),
+        1 => (0..100u8).prop_map(|tolerated| Command::Balance { tolerated }),
+        1 => Just(Command::ElectUnclean),
     ]
 }
 
@@ -131,6 +206,48 @@ impl Run {
             }
             Command::Ids { id } => producer_ids::allocate(image, NodeId(id), epoch(id)).map(drop),
             Command::Foreign { kind, name } => Decision::new(vec![foreign(kind, name)], ()),
+            command => self.decide_on_partitions(command),
+        }
+    }
+
+    fn decide_on_partitions(&self, command: Command) -> Decision<()> {
+        let (image, defaults) = (&self.cluster.image, self.defaults);
+        match command {
+            Command::Isr { name, index, members, recovering } => {
+                let Some((topic, partition)) = image.topics.by_name(&topic_name(name)).and_then(|topic| {
+                    let partition = topic.partition(PartitionIndex(index))?;
+                    partition.has_leader().then_some((topic, partition))
+                }) else {
+                    return Decision::reply(());
+                };
+                let is_in = |id: &NodeId| *id == partition.leader || members & (1 << id.0) != 0;
+                let proposal = ProposedIsr {
+                    partition: TopicIdPartition { topic_id: topic.id, partition: PartitionIndex(index) },
+                    leader_epoch: partition.leader_epoch,
+                    partition_epoch: partition.partition_epoch,
+                    isr: (1..5).map(NodeId).filter(is_in).map(|id| (id, BrokerEpoch::UNKNOWN)).collect(),
+                    recovery_state: match recovering {
+                        true => LeaderRecoveryState::Recovering,
+                        false => LeaderRecoveryState::Recovered,
+                    },
+                };
+                let epoch = self.epoch(partition.leader.0);
+                alter_partition(image, partition.leader, epoch, &[proposal.clone(), proposal], defaults)
+                    .map(drop)
+            }
+            Command::Elect { name, unclean } => {
+                let kind = if unclean { ElectionType::Unclean } else { ElectionType::Preferred };
+                let named = name.map(|name| [TopicPartition::new(topic_name(name), 0)]);
+                elect_leaders(image, kind, named.as_ref().map(|named| &named[..]), defaults).map(drop)
+            }
+            Command::Reassign { name, index, replicas, any_factor } => {
+                let replicas = replicas.map(|ids| ids.into_iter().map(NodeId).collect());
+                let partition = TopicPartition::new(topic_name(name), index);
+                reassign(image, &[Reassignment { partition, replicas }], any_factor, defaults).map(drop)
+            }
+            Command::Balance { tolerated } => balance_leaders(image, tolerated, 3, defaults).map(drop),
+            Command::ElectUnclean => elect_unclean_leaders(image, 3, defaults).map(drop),
+            _ => unreachable!("not on partitions: {command:?}"),
         }
     }
 }
@@ -194,7 +311,14 @@ fn check_partition(image: &Image, partition: &PartitionRegistration) {
     replicas.sort_unstable();
     replicas.dedup();
     assert_eq!(replicas.len(), partition.replicas.len(), "one replica on a broker: {partition:?}");
+    let mut isr = partition.isr.clone();
+    isr.sort_unstable();
+    isr.dedup();
+    assert_eq!(isr.len(), partition.isr.len(), "in sync once: {partition:?}");
     assert!(partition.isr.iter().all(|id| partition.has_replica(*id)));
+    assert!(partition.adding.iter().all(|id| partition.has_replica(*id)), "{partition:?}");
+    assert!(partition.removing.iter().all(|id| partition.has_replica(*id)), "{partition:?}");
+    assert!(partition.adding.iter().all(|id| !partition.removing.contains(id)), "{partition:?}");
     assert!(partition.elr.iter().all(|id| partition.has_replica(*id) && !partition.isr.contains(id)));
     assert_eq!(partition.directories.len(), partition.replicas.len());
 }
@@ -208,6 +332,19 @@ fn check_epochs(before: &Image, after: &Image) {
             assert!(new.partition_epoch > old.partition_epoch || new == old);
             let LeaderEpoch(grown) = LeaderEpoch(new.leader_epoch.0 - old.leader_epoch.0);
             assert!(grown >= i32::from(new.leader != old.leader), "{old:?} -> {new:?}");
+        }
+    }
+}
+
+/// Who becomes leader was in sync or eligible, or has to recover. Only the leader of before vouches for others.
+fn check_elections(before: &Image, after: &Image) {
+    for topic in before.topics.iter() {
+        for (index, old) in topic.partitions() {
+            let Some(new) = after.topics.partition(topic.id, index) else { continue };
+            let held_everything = |id| old.isr.contains(&id) || old.elr.contains(&id);
+            let recovers = new.leader_recovery_state == LeaderRecoveryState::Recovering;
+            let same = new.leader == old.leader || new.leader == NodeId::NONE;
+            assert!(same || held_everything(new.leader) || recovers, "{old:?} -> {new:?}");
         }
     }
 }
@@ -227,11 +364,20 @@ proptest! {
         let bootstrap = features::bootstrap_records(version, &[], 1).expect("defaults fit");
         run.cluster.commit(Decision::new(bootstrap, ()));
         for command in commands {
+            // A cancelled reassignment may bring back a replica that is not in sync, if unclean leaders are allowed.
+            let may_be_unclean = match command {
+                Command::Isr { .. } => true,
+                Command::Reassign { .. } => unclean,
+                _ => false,
+            };
             let decision = run.decide(command);
             let before = run.cluster.image.clone();
             run.cluster.commit(decision);
             let image = &run.cluster.image;
             check_epochs(&before, image);
+            if !may_be_unclean {
+                check_elections(&before, image);
+            }
             for topic in image.topics.iter() {
                 topic.partitions().for_each(|(_, partition)| check_partition(image, partition));
             }

@@ -3,6 +3,8 @@
 //!
 //! A command is a word, then names and `key=value` arguments; see [`Script::run`] for the words.
 
+mod partitions;
+
 use super::Cluster;
 use super::replay::check_scripts;
 use crate::config::{AlterError, AlterErrorKind};
@@ -110,8 +112,7 @@ impl Script {
             "alter" => self.alter(&args),
             "replace" => self.replace(&args),
             "features" => self.features(&args),
-            "partition" => self.partition(args.names[0], args.names[1]),
-            _ => panic!("{line}: no such command"),
+            _ => self.run_on_partitions(verb, &args).unwrap_or_else(|| panic!("{line}: no such command")),
         }
     }
 
@@ -333,24 +334,6 @@ impl Script {
         let image = &self.cluster.image;
         let decision = features::update_features(image, NodeId(1), &updates, args.flag("validate"), 1);
         self.commit(decision)
-    }
-
-    fn partition(&self, topic: &str, index: &str) -> String {
-        let topic = self.cluster.image.topics.by_name(topic).expect("a topic");
-        let partition =
-            topic.partition(PartitionIndex(index.parse().expect("an index"))).expect("a partition");
-        let ids = |ids: &[NodeId]| ids.iter().map(|id| id.0).collect::<Vec<_>>();
-        format!(
-            "leader {} epoch {} partition epoch {} replicas {:?} isr {:?} elr {:?} last known {:?} {:?}\n",
-            partition.leader,
-            partition.leader_epoch,
-            partition.partition_epoch,
-            ids(&partition.replicas),
-            ids(&partition.isr),
-            ids(&partition.elr),
-            ids(&partition.last_known_elr),
-            partition.leader_recovery_state
-        )
     }
 }
 

@@ -35,13 +35,12 @@ pub struct ReplicationError {
     pub reason: PlacementError,
 }
 
-/// A partition with the replicas that a client chose.
-pub(super) fn assigned(
+/// Checks the replicas that a client chose: different brokers that are registered and take new partitions.
+pub(in crate::metadata) fn check_assigned(
     image: &Image,
     index: PartitionIndex,
     replicas: &[NodeId],
-    replication_factor: Option<usize>,
-) -> Result<PartitionRegistration, AssignmentError> {
+) -> Result<(), AssignmentError> {
     if replicas.is_empty() {
         return Err(AssignmentError::Empty(index));
     }
@@ -58,6 +57,17 @@ pub(super) fn assigned(
             return Err(AssignmentError::DuplicateBroker(id));
         }
     }
+    Ok(())
+}
+
+/// A partition with the replicas that a client chose.
+pub(super) fn assigned(
+    image: &Image,
+    index: PartitionIndex,
+    replicas: &[NodeId],
+    replication_factor: Option<usize>,
+) -> Result<PartitionRegistration, AssignmentError> {
+    check_assigned(image, index, replicas)?;
     match replication_factor {
         Some(expected) if expected != replicas.len() => {
             Err(AssignmentError::InconsistentReplicationFactor { expected, actual: replicas.len() })

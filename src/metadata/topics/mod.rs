@@ -9,6 +9,7 @@ mod directories;
 mod grow;
 mod partition;
 
+pub(super) use assignment::check_assigned;
 pub use assignment::{AssignmentError, MAX_PARTITIONS_PER_OPERATION, ReplicationError};
 pub use create::{
     CreateTopicError, CreateTopicsOptions, CreateTopicsReply, CreatedTopic, NewTopic, TooManyPartitions,

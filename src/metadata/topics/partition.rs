@@ -64,6 +64,15 @@ fn directories_or_migrating(directories: Vec<DirectoryId>, replicas: usize) -> V
 }
 
 impl PartitionRegistration {
+    /// The replica that leads when it can.
+    pub fn preferred_leader(&self) -> NodeId {
+        self.replicas.first().copied().unwrap_or(NodeId::NONE)
+    }
+
+    pub fn is_reassigning(&self) -> bool {
+        !self.removing.is_empty() || !self.adding.is_empty()
+    }
+
     pub fn has_leader(&self) -> bool {
         self.leader != NodeId::NONE
     }

@@ -1,0 +1,73 @@
+//! What the controller does about leaders by itself, from time to time: leadership goes back to preferred replicas, and
+//! partitions without a leader get any replica where their topics allow it. It owns which partitions are due; when to
+//! look is the caller's to know.
+
+use super::election::{ElectionDefaults, unclean_is_allowed};
+use super::partition_change::{Election, PartitionChange};
+use super::topics::{PartitionRegistration, TopicImage};
+use super::{Decision, Draft, Image};
+use crate::types::NodeId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most elections that one decision should hold.
+pub const MAX_ELECTIONS: usize = 1_000;
+
+/// Gives partitions back to their preferred leaders where these are in sync: those that prefer a broker which leads too
+/// few of the partitions that it should, by more than `tolerated_percentage` of them. With 0 all are given back, as
+/// Kafka does since it has no such setting any more. True: the limit was reached, and there may be more to do.
+pub fn balance_leaders(
+    image: &Image,
+    tolerated_percentage: u8,
+    limit: usize,
+    defaults: ElectionDefaults,
+) -> Decision<bool> {
+    let deprived = deprived(image, tolerated_percentage);
+    elect(image, Election::Preferred, limit, defaults, |_, partition| {
+        let preferred = partition.preferred_leader();
+        partition.leader != preferred && deprived.contains(&preferred)
+    })
+}
+
+/// Elects any replica for partitions without a leader, in topics that allow it. True: as above.
+pub fn elect_unclean_leaders(image: &Image, limit: usize, defaults: ElectionDefaults) -> Decision<bool> {
+    elect(image, Election::Unclean, limit, defaults, |topic, partition| {
+        !partition.has_leader() && unclean_is_allowed(&image.configs, topic, defaults)
+    })
+}
+
+/// The brokers that lead too few of the partitions that prefer them.
+fn deprived(image: &Image, tolerated_percentage: u8) -> BTreeSet<NodeId> {
+    let mut counts: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
+    for (_, partition) in image.topics.iter().flat_map(|topic| topic.partitions()) {
+        let preferred = partition.preferred_leader();
+        let (all, elsewhere) = counts.entry(preferred).or_default();
+        *all += 1;
+        *elsewhere += usize::from(partition.leader != preferred);
+    }
+    let too_few =
+        |(all, elsewhere): (usize, usize)| elsewhere * 100 > all * usize::from(tolerated_percentage);
+    counts.into_iter().filter(|(_, counts)| too_few(*counts)).map(|(broker, _)| broker).collect()
+}
+
+fn elect(
+    image: &Image,
+    election: Election,
+    limit: usize,
+    defaults: ElectionDefaults,
+    is_due: impl Fn(&TopicImage, &PartitionRegistration) -> bool,
+) -> Decision<bool> {
+    let mut draft = Draft::new(image);
+    for topic in image.topics.iter() {
+        for (index, partition) in topic.partitions().filter(|(_, partition)| is_due(topic, partition)) {
+            if draft.records.len() >= limit {
+                return draft.decision(true);
+            }
+            let change = PartitionChange::new(image, topic, index, partition, defaults);
+            if let Some(record) = change.election(election).record() {
+                draft.add(record);
+            }
+        }
+    }
+    let reached = draft.records.len() >= limit;
+    draft.decision(reached)
+}

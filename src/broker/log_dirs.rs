@@ -225,7 +225,10 @@ impl LogDirs {
 
     /// Takes what older topics have left under the name of a partition out of its way.
     fn set_aside(&self, replica: &Replica) -> Result<(), OpenError> {
-        while let Some((index, found)) = self.contents().pop(&replica.name) {
+        loop {
+            // Not in the condition of the loop, where the lock would be held all through its body.
+            let popped = self.contents().pop(&replica.name);
+            let Some((index, found)) = popped else { return Ok(()) };
             let directory = &self.directories[index];
             if !directory.is_online() {
                 continue;
@@ -240,7 +243,6 @@ impl LogDirs {
                 return Err(error);
             }
         }
-        Ok(())
     }
 
     fn open_found(

@@ -116,3 +116,17 @@ fn the_directory_of_the_topic_is_found_among_others_of_its_name() {
         }
     }
 }
+
+#[test]
+fn what_cannot_be_set_aside_is_set_aside_later() {
+    let disk = SimDisk::new();
+    append(&mut open(&dirs(&disk, &[A]), replica(1, A)).unwrap());
+    disk.kill();
+    let dirs = dirs(&disk, &[A]);
+    disk.fail(FaultOn::Rename, "t-0", 0, io::ErrorKind::StorageFull, None);
+    assert!(open(&dirs, replica(2, A)).is_err_and(|error| error.may_pass()));
+    assert_eq!(dirs.unopened().len(), 1);
+    disk.heal();
+    assert_eq!(open(&dirs, replica(2, A)).unwrap().log.log_end(), Offset(0));
+    assert!(dirs.unopened().is_empty());
+}

@@ -1,5 +1,6 @@
-//! Layer 2, pure: what a partition's leader decides. Events come in (appended, flushed, a follower fetched, the
-//! metadata changed, time passed), [`Effect`]s go out, and the driver in `broker` does what they say.
+//! Layer 2, pure: what a partition's leader and its followers decide. Events come in (appended, flushed, a follower
+//! fetched, the leader answered, the metadata changed, time passed), [`Effect`]s and [`FollowerEffect`]s go out, and a
+//! driver does what they say. That of the leader is in `broker`; no fetcher drives the follower yet.
 //!
 //! This module sees offsets and epochs, never bytes, files, clocks or threads. A partition with one replica goes through
 //! the same code as one with three.
@@ -7,18 +8,32 @@
 //! Invariants: the high watermark never falls within a leader epoch and never passes what the in-sync replicas hold;
 //! each token that was handed in is answered exactly once.
 
+mod fault;
+mod fetch_plan;
+mod follower;
+mod following;
 mod isr;
 mod leader;
 mod pending;
 mod progress;
 
 #[cfg(test)]
+mod follower_script;
+#[cfg(test)]
 mod laws;
+#[cfg(test)]
+mod pair_laws;
 #[cfg(test)]
 mod script;
 
 use crate::types::{BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch};
 
+pub use fetch_plan::{FetchPlan, LaneAnswer, PlanConfig, PlannedFetch};
+pub use follower::Follower;
+pub use following::{
+    Bounds, BoundsQuery, EpochEnd, FetchAnswer, FetchFrom, FollowerConfig, FollowerEffect, FollowerLog,
+    FollowerState, LocalFailure, Refusal, Stopped, Term, Wants,
+};
 pub use isr::IsrState;
 pub use leader::Leader;
 

@@ -17,22 +17,31 @@ struct Script {
     standings: BTreeMap<NodeId, BrokerStanding>,
 }
 
-struct Args<'a> {
-    line: &'a str,
+pub(super) struct Args<'a> {
+    pub(super) line: &'a str,
     pairs: BTreeMap<&'a str, &'a str>,
 }
 
 impl<'a> Args<'a> {
-    fn opt(&self, key: &str) -> Option<&'a str> {
+    /// The words of a line: its verb, the flags, and the arguments.
+    pub(super) fn parse(line: &'a str) -> (&'a str, Vec<&'a str>, Args<'a>) {
+        let mut words = line.split_whitespace();
+        let verb = words.next().expect("a command");
+        let (pairs, flags): (Vec<_>, Vec<_>) = words.partition(|word| word.contains('='));
+        let pairs = pairs.into_iter().filter_map(|pair| pair.split_once('=')).collect();
+        (verb, flags, Args { line, pairs })
+    }
+
+    pub(super) fn opt(&self, key: &str) -> Option<&'a str> {
         self.pairs.get(key).copied()
     }
 
-    fn int(&self, key: &str, default: i64) -> i64 {
+    pub(super) fn int(&self, key: &str, default: i64) -> i64 {
         let parse = |text: &str| text.parse().unwrap_or_else(|_| panic!("{}: {key} is no number", self.line));
         self.opt(key).map_or(default, parse)
     }
 
-    fn offset(&self, key: &str, default: i64) -> Offset {
+    pub(super) fn offset(&self, key: &str, default: i64) -> Offset {
         Offset(self.int(key, default))
     }
 
@@ -45,11 +54,7 @@ impl<'a> Args<'a> {
 impl Script {
     /// One command; returns its effects as text.
     fn run(&mut self, line: &str) -> String {
-        let mut words = line.split_whitespace();
-        let verb = words.next().expect("a command");
-        let (pairs, flags): (Vec<_>, Vec<_>) = words.partition(|word| word.contains('='));
-        let pairs = pairs.into_iter().filter_map(|pair| pair.split_once('=')).collect();
-        let args = Args { line, pairs };
+        let (verb, flags, args) = Args::parse(line);
         self.now = MonotonicMs(args.int("now", self.now.0));
         let mut out = Vec::new();
         let text = self.step(verb, &flags, &args, &mut out);

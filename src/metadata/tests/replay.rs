@@ -10,6 +10,9 @@ pub(crate) fn check_scripts<M: FnMut(&str) -> String>(directory: &str, machine: 
     let mut scripts = 0;
     for entry in std::fs::read_dir(directory).expect("the scripts") {
         let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            continue;
+        }
         let text = std::fs::read_to_string(&path).expect("a script");
         let replayed = replay(&text, machine());
         if std::env::var_os("UPDATE_EXPECT").is_some() {

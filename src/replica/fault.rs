@@ -1,0 +1,54 @@
+//! Deliberate faults of the follower, to show that the laws find them. A test turns one on for its thread; outside of tests
+//! there is nothing to turn on, and the questions compile to `false`.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// What is only appended is reported as flushed.
+    ReportsUnflushed,
+    /// The last fetched epoch is not sent, so no divergence is noticed.
+    HidesLastEpoch,
+    /// A divergence is answered by cutting to the high watermark less one.
+    CutsBelowHighWatermark,
+    /// The leader's high watermark is taken over also when it is lower.
+    HighWatermarkFalls,
+    /// Answers to earlier questions are applied.
+    TakesStaleAnswers,
+    /// A pause never ends.
+    SleepsForEver,
+}
+
+#[cfg(test)]
+impl Fault {
+    pub(super) const ALL: [Fault; 6] = [
+        Fault::ReportsUnflushed,
+        Fault::HidesLastEpoch,
+        Fault::CutsBelowHighWatermark,
+        Fault::HighWatermarkFalls,
+        Fault::TakesStaleAnswers,
+        Fault::SleepsForEver,
+    ];
+}
+
+#[cfg(test)]
+thread_local! {
+    static ACTIVE: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
+}
+
+#[cfg(test)]
+pub(super) fn is_active(fault: Fault) -> bool {
+    ACTIVE.get() == Some(fault)
+}
+
+#[cfg(not(test))]
+pub(super) const fn is_active(_: Fault) -> bool {
+    false
+}
+
+/// Runs `test` with the fault.
+#[cfg(test)]
+pub(super) fn with<T>(fault: Fault, test: impl FnOnce() -> T) -> T {
+    ACTIVE.set(Some(fault));
+    let result = test();
+    ACTIVE.set(None);
+    result
+}

@@ -1,0 +1,336 @@
+//! Which partitions of one leader go into the next Fetch: lanes, sessions, turns and the budget of bytes.
+//!
+//! Must not know what an answer means for a partition (that is the follower's) nor how requests are sent. Invariants: a
+//! partition is in one lane, and a lane has at most one request under way, so no records come twice; the bytes that all
+//! answers under way may bring stay within the budget, save that a leader sends one batch whatever its size; each request
+//! names only what its session does not know yet (KIP-227).
+//!
+//! A lane's request may wait at the leader for records. What is flushed meanwhile must not wait with it, for it moves the
+//! leader's high watermark: it goes ahead in a *report*, a fetch of no bytes and without a session.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::following::FetchFrom;
+use crate::types::{Offset, TopicIdPartition};
+
+/// The epoch of a session's first request, which names every partition.
+const FULL: i32 = 0;
+/// No session.
+const NO_SESSION: i32 = 0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanConfig {
+    /// How many requests may be under way (`num.replica.fetchers`), at least one.
+    pub lanes: usize,
+    /// What one answer may bring (`replica.fetch.response.max.bytes`).
+    pub response_max_bytes: usize,
+    /// What all answers under way may bring.
+    pub in_flight_max_bytes: usize,
+}
+
+/// A request to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedFetch {
+    pub lane: usize,
+    pub session_id: i32,
+    pub session_epoch: i32,
+    /// What is new to the session, by turn.
+    pub partitions: Vec<(TopicIdPartition, FetchFrom)>,
+    /// What leaves the session.
+    pub forgotten: Vec<TopicIdPartition>,
+    pub max_bytes: usize,
+}
+
+/// What became of a lane's request as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneAnswer {
+    /// Answered, in this session; 0 when the leader keeps none.
+    Session(i32),
+    /// The leader does not know the session, or not like this: begin a new one.
+    SessionLost,
+}
+
+#[derive(Debug)]
+struct Member {
+    lane: usize,
+    want: Option<FetchFrom>,
+    throttled: bool,
+    reported: Option<FetchFrom>,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    session_id: i32,
+    session_epoch: i32,
+    /// What the leader knows of the session's partitions: what the request under way asks for.
+    told: BTreeMap<TopicIdPartition, FetchFrom>,
+    /// The partitions by turn: whose records came last is at the end.
+    turns: VecDeque<TopicIdPartition>,
+    /// What the answer under way may bring.
+    under_way: Option<usize>,
+}
+
+/// The plan for one leader.
+#[derive(Debug)]
+pub struct FetchPlan {
+    config: PlanConfig,
+    members: BTreeMap<TopicIdPartition, Member>,
+    lanes: Vec<Lane>,
+    /// The lane that may ask next, when it can.
+    turn: usize,
+    report_under_way: bool,
+}
+
+impl FetchPlan {
+    pub fn new(config: PlanConfig) -> FetchPlan {
+        let lanes = (0..config.lanes.max(1)).map(|_| Lane::default()).collect();
+        FetchPlan { config, members: BTreeMap::new(), lanes, turn: 0, report_under_way: false }
+    }
+
+    /// What the partition wants now; `None`: it stays, but has nothing to ask. `throttled` when it may not fetch while the
+    /// quota is exceeded: it is listed as throttled and not in sync.
+    pub fn set(&mut self, partition: TopicIdPartition, want: Option<FetchFrom>, throttled: bool) {
+        if let Some(member) = self.members.get_mut(&partition) {
+            (member.want, member.throttled) = (want, throttled);
+            return;
+        }
+        let emptiest = (0..self.lanes.len()).min_by_key(|lane| self.lanes[*lane].turns.len());
+        let lane = emptiest.unwrap_or(0);
+        self.lanes[lane].turns.push_back(partition);
+        self.members.insert(partition, Member { lane, want, throttled, reported: None });
+    }
+
+    /// The partition has another leader, or none. Its session hears of it by the next request.
+    pub fn remove(&mut self, partition: TopicIdPartition) {
+        if let Some(member) = self.members.remove(&partition) {
+            self.lanes[member.lane].turns.retain(|other| *other != partition);
+        }
+    }
+
+    /// The next request, if a lane is free, has something to ask, and the budget allows an answer.
+    pub fn next(&mut self, quota_exceeded: bool) -> Option<PlannedFetch> {
+        let under_way: usize = self.lanes.iter().filter_map(|lane| lane.under_way).sum();
+        let left = self.config.in_flight_max_bytes.saturating_sub(under_way);
+        let max_bytes = self.config.response_max_bytes.min(left);
+        if max_bytes == 0 {
+            return None;
+        }
+        let count = self.lanes.len();
+        for step in 0..count {
+            let at = (self.turn + step) % count;
+            if let Some(planned) = self.plan_lane(at, max_bytes, quota_exceeded) {
+                self.turn = (at + 1) % count;
+                return Some(planned);
+            }
+        }
+        None
+    }
+
+    fn plan_lane(&mut self, at: usize, max_bytes: usize, quota_exceeded: bool) -> Option<PlannedFetch> {
+        let lane = &mut self.lanes[at];
+        if lane.under_way.is_some() {
+            return None;
+        }
+        let ready: Vec<(TopicIdPartition, FetchFrom)> = lane
+            .turns
+            .iter()
+            .filter_map(|partition| {
+                let member = self.members.get(partition)?;
+                let may = !(quota_exceeded && member.throttled);
+                Some((*partition, member.want.filter(|_| may)?))
+            })
+            .collect();
+        if ready.is_empty() {
+            return None; // the session waits; what it still holds is forgotten by its next request
+        }
+        let ready_set: BTreeSet<TopicIdPartition> = ready.iter().map(|(partition, _)| *partition).collect();
+        let forgotten: Vec<TopicIdPartition> =
+            lane.told.keys().filter(|partition| !ready_set.contains(partition)).copied().collect();
+        let news = ready.iter().filter(|(partition, from)| lane.told.get(partition) != Some(from));
+        let partitions = news.copied().collect();
+        lane.told = ready.into_iter().collect();
+        lane.under_way = Some(max_bytes);
+        let (session_id, session_epoch) = (lane.session_id, lane.session_epoch);
+        Some(PlannedFetch { lane: at, session_id, session_epoch, partitions, forgotten, max_bytes })
+    }
+
+    /// What the lane's request under way asks of the partition: the question that an answer is to.
+    pub fn asked(&self, lane: usize, partition: TopicIdPartition) -> Option<&FetchFrom> {
+        self.lanes[lane].told.get(&partition)
+    }
+
+    /// The lane's request is answered; records came for `served`, whose turn is over.
+    pub fn answered(&mut self, lane: usize, answer: LaneAnswer, served: &BTreeSet<TopicIdPartition>) {
+        let lane = &mut self.lanes[lane];
+        lane.under_way = None;
+        match answer {
+            LaneAnswer::Session(id) if id != NO_SESSION => {
+                lane.session_id = id;
+                lane.session_epoch = lane.session_epoch.checked_add(1).unwrap_or(1);
+            }
+            LaneAnswer::Session(_) | LaneAnswer::SessionLost => lane.begin_session(),
+        }
+        let (last, first): (Vec<_>, Vec<_>) =
+            lane.turns.iter().copied().partition(|partition| served.contains(partition));
+        lane.turns = first.into_iter().chain(last).collect();
+    }
+
+    /// What is newly flushed of partitions whose request is under way: a fetch of no bytes, without session, answered at
+    /// once. One at a time; a leader that does not count flushed offsets needs none.
+    pub fn report(&mut self) -> Option<Vec<(TopicIdPartition, FetchFrom)>> {
+        if self.report_under_way {
+            return None;
+        }
+        let mut report = Vec::new();
+        for (partition, member) in &mut self.members {
+            let lane = &self.lanes[member.lane];
+            let (Some(want), Some(told)) = (member.want, lane.told.get(partition)) else { continue };
+            let reported = member.reported.filter(|reported| reported.cuts == want.cuts);
+            let known = reported.map_or(Offset::ZERO, |reported| reported.flushed).max(told.flushed);
+            if lane.under_way.is_some() && told.cuts == want.cuts && want.flushed > known {
+                member.reported = Some(want);
+                report.push((*partition, want));
+            }
+        }
+        self.report_under_way = !report.is_empty();
+        (!report.is_empty()).then_some(report)
+    }
+
+    /// The report is answered.
+    pub fn report_done(&mut self) {
+        self.report_under_way = false;
+    }
+
+    /// The connection is lost, and with it all that was under way.
+    pub fn disconnected(&mut self) {
+        self.report_under_way = false;
+        for lane in &mut self.lanes {
+            lane.under_way = None;
+            lane.begin_session();
+        }
+        for member in self.members.values_mut() {
+            member.reported = None;
+        }
+    }
+}
+
+impl Lane {
+    /// The next request names everything. It still carries the id of the old session, so that the leader drops that.
+    fn begin_session(&mut self) {
+        self.session_epoch = FULL;
+        self.told.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{LeaderEpoch, PartitionIndex, Uuid};
+
+    const CONFIG: PlanConfig = PlanConfig { lanes: 1, response_max_bytes: 100, in_flight_max_bytes: 150 };
+
+    fn partition(index: i32) -> TopicIdPartition {
+        TopicIdPartition { topic_id: Uuid::from_u128(7), partition: PartitionIndex(index) }
+    }
+
+    fn from(offset: i64, flushed: i64) -> FetchFrom {
+        FetchFrom {
+            offset: Offset(offset),
+            last_fetched_epoch: None,
+            log_start: Offset::ZERO,
+            current_leader_epoch: LeaderEpoch(1),
+            flushed: Offset(flushed),
+            high_watermark: Offset::ZERO,
+            cuts: 0,
+        }
+    }
+
+    fn plan(lanes: usize, partitions: i32) -> FetchPlan {
+        let mut plan = FetchPlan::new(PlanConfig { lanes, ..CONFIG });
+        for index in 0..partitions {
+            plan.set(partition(index), Some(from(0, 0)), false);
+        }
+        plan
+    }
+
+    fn named(planned: &PlannedFetch) -> Vec<i32> {
+        planned.partitions.iter().map(|(partition, _)| partition.partition.0).collect()
+    }
+
+    fn done(plan: &mut FetchPlan, lane: usize, served: &[i32]) {
+        let served = served.iter().map(|index| partition(*index)).collect();
+        plan.answered(lane, LaneAnswer::Session(9), &served);
+    }
+
+    #[test]
+    fn a_session_hears_only_what_changed() {
+        let mut plan = plan(1, 3);
+        let first = plan.next(false).expect("a request");
+        assert_eq!((first.session_id, first.session_epoch, named(&first)), (0, 0, vec![0, 1, 2]));
+        assert_eq!(plan.next(false), None);
+        done(&mut plan, 0, &[1]);
+        plan.set(partition(1), Some(from(5, 0)), false);
+        plan.set(partition(2), None, false);
+        let second = plan.next(false).expect("a request");
+        assert_eq!((second.session_id, second.session_epoch, named(&second)), (9, 1, vec![1]));
+        assert_eq!(second.forgotten, [partition(2)]);
+        assert_eq!(plan.asked(0, partition(1)), Some(&from(5, 0)));
+        done(&mut plan, 0, &[]);
+        // Nothing has changed: the session is asked as it is.
+        let third = plan.next(false).expect("a request");
+        assert!(third.partitions.is_empty() && third.forgotten.is_empty());
+        plan.answered(0, LaneAnswer::SessionLost, &BTreeSet::new());
+        let fourth = plan.next(false).expect("a request");
+        assert_eq!((fourth.session_id, fourth.session_epoch, named(&fourth)), (9, 0, vec![0, 1]));
+        plan.disconnected();
+        plan.remove(partition(0));
+        assert_eq!(named(&plan.next(false).expect("a request")), [1]);
+    }
+
+    #[test]
+    fn who_was_served_comes_last() {
+        let mut plan = plan(1, 3);
+        plan.next(false).expect("a request");
+        plan.answered(0, LaneAnswer::Session(0), &BTreeSet::from([partition(0)]));
+        // Without a session every request names everything.
+        assert_eq!(named(&plan.next(false).expect("a request")), [1, 2, 0]);
+    }
+
+    #[test]
+    fn lanes_share_the_partitions_and_the_budget() {
+        let mut plan = plan(3, 4);
+        let (first, second) = (plan.next(false).expect("a request"), plan.next(false).expect("a request"));
+        assert_eq!((named(&first), first.max_bytes), (vec![0, 3], 100));
+        assert_eq!((named(&second), second.max_bytes), (vec![1], 50));
+        assert_eq!(plan.next(false), None, "the budget is used up");
+        done(&mut plan, 0, &[]);
+        // The lane that has not asked yet comes first.
+        assert_eq!(named(&plan.next(false).expect("a request")), [2]);
+    }
+
+    #[test]
+    fn the_throttled_wait_while_the_quota_is_exceeded() {
+        let mut plan = plan(1, 2);
+        plan.set(partition(0), Some(from(0, 0)), true);
+        assert_eq!(named(&plan.next(true).expect("a request")), [1]);
+        done(&mut plan, 0, &[]);
+        assert_eq!(named(&plan.next(false).expect("a request")), [0]);
+        done(&mut plan, 0, &[]);
+        assert_eq!(plan.next(true).expect("a request").forgotten, [partition(0)]);
+    }
+
+    #[test]
+    fn what_is_flushed_does_not_wait_for_the_request_under_way() {
+        let mut plan = plan(1, 2);
+        assert_eq!(plan.report(), None, "the request will tell");
+        plan.set(partition(0), Some(from(10, 4)), false);
+        plan.next(false).expect("a request");
+        assert_eq!(plan.report(), None);
+        plan.set(partition(0), Some(from(10, 10)), false);
+        assert_eq!(plan.report(), Some(vec![(partition(0), from(10, 10))]));
+        plan.set(partition(1), Some(from(3, 3)), false);
+        assert_eq!(plan.report(), None, "one at a time");
+        plan.report_done();
+        assert_eq!(plan.report(), Some(vec![(partition(1), from(3, 3))]));
+    }
+}

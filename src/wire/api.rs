@@ -73,7 +73,8 @@ macro_rules! for_each_api {
             // list them for one without compression (KAFKA-18659).
             { 0, Produce, 3..=13, flexible 9, [broker], advertised 0,
               $crate::wire::messages::ProduceRequest => $crate::wire::messages::ProduceResponse, produce::handle }
-            { 1, Fetch, 4..=18, flexible 12, [broker, controller], advertised 4,
+            // Controllers of Kafka's serve their metadata log by it; ours is not to be had that way.
+            { 1, Fetch, 4..=18, flexible 12, [broker], advertised 4,
               $crate::wire::messages::FetchRequest => $crate::wire::messages::FetchResponse, fetch::handle }
             { 2, ListOffsets, 1..=11, flexible 6, [broker], advertised 1,
               $crate::wire::messages::ListOffsetsRequest => $crate::wire::messages::ListOffsetsResponse,

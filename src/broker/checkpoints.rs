@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -35,11 +36,14 @@ pub struct Checkpoints {
     directories: Vec<Arc<Directory>>,
     /// A hash of what each file holds, so that an idle broker writes nothing.
     written: Mutex<HashMap<(usize, &'static str), u64>>,
+    /// A file may still say something of a partition that is gone, and whose name can be used again.
+    is_stale: AtomicBool,
 }
 
 impl Checkpoints {
     pub fn new(disk: Arc<dyn Disk>, partitions: Partitions, directories: Vec<Arc<Directory>>) -> Checkpoints {
-        Checkpoints { disk, partitions, directories, written: Mutex::default() }
+        let (written, is_stale) = Default::default();
+        Checkpoints { disk, partitions, directories, written, is_stale }
     }
 
     /// Writes one kind of checkpoint in every directory, where it has changed. Blocks on the disk.
@@ -67,8 +71,18 @@ impl Checkpoints {
         }
     }
 
+    /// What the files say of a partition must not be taken for one that is new under its name.
+    pub fn note_stale(&self) {
+        self.is_stale.store(true, Ordering::Release);
+    }
+
+    pub fn is_stale(&self) -> bool {
+        self.is_stale.load(Ordering::Acquire)
+    }
+
     /// Writes all checkpoints: before a partition's name can be used again, and at the end.
     pub fn write_all(&self) {
+        self.is_stale.store(false, Ordering::Release);
         for which in OffsetCheckpoint::ALL {
             self.write(which);
         }
@@ -88,6 +102,7 @@ impl Checkpoints {
     /// An old checkpoint costs time at the next start, so a full disk is no reason to stop.
     fn note_failure(&self, directory: &Directory, file: &str, error: &io::Error) {
         if error.kind() == io::ErrorKind::StorageFull {
+            self.note_stale();
             tracing::warn!("Could not write {file} in {}: {error}", directory.path().display());
         } else {
             directory.fail(&format!("write {file}"), error);

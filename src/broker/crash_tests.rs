@@ -14,6 +14,7 @@ use super::messages::{ProduceError, Produced};
 use super::partitions::{Partition, Role};
 use super::rig::{Rig, id, lead, records};
 use crate::replica::Acks;
+use crate::storage::checkpoint::{OffsetCheckpoint, read_epochs, read_offsets};
 use crate::storage::log::{AppendError, LogConfig, LogError, ReadPlan};
 use crate::storage::sim_disk::{FaultOn, SimDisk};
 use crate::types::Offset;
@@ -208,4 +209,49 @@ fn a_full_disk_refuses_and_recovers_without_a_restart() {
     rig.flush();
     let kept = kept.all().now_or_never().expect("answered").pop().expect("one answer");
     assert_eq!(kept.expect("appended").base_offset, Offset(1));
+}
+
+#[test]
+fn without_room_for_the_epochs_batches_are_acknowledged_all_the_same() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::new(Arc::new(disk.clone()), Path::new("/data"));
+    let partition = rig.host(id(1, 0), LogConfig::default(), lead(1, &[1]));
+    // As after every start, the first append is of an epoch that the file does not have.
+    for (on, values) in [(FaultOn::Open, ["a"]), (FaultOn::Write, ["b"])] {
+        disk.fail(on, "leader-epoch-checkpoint", 0, io::ErrorKind::StorageFull, None);
+        let answer = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&values))]);
+        rig.flush();
+        assert!(answer.all().now_or_never().expect("answered")[0].is_ok());
+        assert!(rig.directory.is_online());
+        disk.heal();
+    }
+    let file = || {
+        let path = partition.directory.path().join("topic1-0/leader-epoch-checkpoint");
+        read_epochs(&disk, &path).expect("readable").len()
+    };
+    assert_eq!(file(), 0);
+    let _ = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["c"]))]);
+    rig.flush();
+    assert_eq!(file(), 1);
+    disk.crash(1);
+    let mut rig = Rig::new(Arc::new(disk.clone()), Path::new("/data"));
+    assert_eq!(rig.host_again(id(1, 0), LogConfig::default(), lead(2, &[1])).view().log_end, Offset(3));
+}
+
+#[test]
+fn checkpoints_that_found_no_room_are_known_to_be_stale() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::new(Arc::new(disk.clone()), Path::new("/data"));
+    rig.host(id(1, 0), LogConfig::default(), lead(1, &[1]));
+    let checkpoints = rig.checkpoints();
+    checkpoints.write_all();
+    assert!(!checkpoints.is_stale());
+    rig.host(id(2, 0), LogConfig::default(), lead(1, &[1]));
+    disk.fail(FaultOn::Write, "recovery-point", 0, io::ErrorKind::StorageFull, Some(1));
+    checkpoints.write_all();
+    assert!(checkpoints.is_stale() && rig.directory.is_online());
+    checkpoints.write_all();
+    assert!(!checkpoints.is_stale());
+    let stored = read_offsets(&disk, Path::new("/data"), OffsetCheckpoint::RecoveryPoint).expect("readable");
+    assert_eq!(stored.len(), 2);
 }

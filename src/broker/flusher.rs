@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::directory::Directory;
-use super::mailbox::Message;
+use super::mailbox::{AbortOnPanic, Message};
 use crate::storage::log::{self, FlushWork};
 use crate::types::TopicIdPartition;
 
@@ -234,6 +234,8 @@ pub fn submit(directory: &Arc<Directory>, shard: usize, partition: TopicIdPartit
     }
     let thread_directory = directory.clone();
     let spawned = std::thread::Builder::new().name("flusher".to_owned()).spawn(move || {
+        // Whoever waits for its syncs would wait for ever.
+        let _fatal = AbortOnPanic;
         while let Some(round) = thread_directory.flush.next_round() {
             round.run(&thread_directory);
         }

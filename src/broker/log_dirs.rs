@@ -39,6 +39,8 @@ struct Contents {
     unopened: HashMap<TopicPartition, Vec<(usize, PartitionDir)>>,
     /// Those of them that should have been opened and could not be.
     refused: HashSet<(usize, TopicPartition)>,
+    /// Directories of older topics were set aside, of which the checkpoints still tell.
+    have_replaced: bool,
     /// Partitions whose deletion a stop has interrupted.
     retired: Vec<(usize, PathBuf)>,
 }
@@ -218,6 +220,11 @@ impl LogDirs {
         Ok(Opened { log, directory })
     }
 
+    /// Whether partitions were made since the last call under the names of older ones that lay here.
+    pub fn take_replaced(&self) -> bool {
+        std::mem::take(&mut self.contents().have_replaced)
+    }
+
     /// Whether the metadata says that the partition lies in the directory with this index.
     fn is_named(&self, replica: &Replica, index: usize) -> bool {
         replica.registration.directory(self.me) == Some(self.directories[index].id())
@@ -238,6 +245,7 @@ impl LogDirs {
                 found.path.display()
             );
             let retire = || Ok(directory.dir().retire(&replica.name, Fate::Stray, Uuid::new_v4())?);
+            self.contents().have_replaced = true;
             if let Err(error) = guarded(directory, &found.path, retire) {
                 self.contents().put_back(index, found);
                 return Err(error);

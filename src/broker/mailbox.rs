@@ -138,7 +138,8 @@ pub fn spawn(index: usize, mut shard: Shard, mut mailbox: Mailbox) -> io::Result
     std::thread::Builder::new().name(format!("shard-{index}")).spawn(body).map(drop)
 }
 
-struct AbortOnPanic;
+/// Takes the process down when the thread that holds it panics.
+pub(super) struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {

@@ -170,6 +170,7 @@ impl Reconciler {
                 table.insert(host.partition.id, host.partition.clone());
             }
         });
+        self.refresh_checkpoints().await;
         for host in hosts {
             let id = host.partition.id;
             self.tell(&id, Message::Host(Box::new(host))).await;
@@ -182,6 +183,15 @@ impl Reconciler {
                     tracing::warn!("Could not report in which log directories partitions are: {error}");
                 }
             });
+        }
+    }
+
+    /// Before anything is appended to partitions that are new, the checkpoints must not tell of older ones of their names.
+    async fn refresh_checkpoints(&self) {
+        if self.dirs.take_replaced() || self.checkpoints.is_stale() {
+            let checkpoints = self.checkpoints.clone();
+            // It panics only with the process.
+            let _ = tokio::task::spawn_blocking(move || checkpoints.write_all()).await;
         }
     }
 

@@ -15,11 +15,12 @@ use crate::controller::{self, Controller, ControllerConfig, Member, MetadataHand
 use crate::metadata::features::bootstrap_records;
 use crate::metadata::{Decision, Image, MetadataVersion, Record};
 use crate::replica::Acks;
-use crate::storage::checkpoint::CLEAN_SHUTDOWN_FILE;
+use crate::storage::checkpoint::{CLEAN_SHUTDOWN_FILE, OffsetCheckpoint, read_offsets, write_offsets};
 use crate::storage::disk::{Disk, RealDisk};
 use crate::storage::log::Origin;
 use crate::types::{
-    BrokerEpoch, DirectoryId, Offset, PartitionIndex, TopicId, TopicIdPartition, Uuid, directory_id,
+    BrokerEpoch, DirectoryId, Offset, PartitionIndex, TopicId, TopicIdPartition, TopicPartition, Uuid,
+    directory_id,
 };
 use crate::wire::messages::StrBytes;
 use crate::wire::messages::metadata::{ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord};
@@ -221,9 +222,16 @@ async fn a_deleted_topic_goes_and_its_name_can_be_used_again() {
     std::fs::create_dir(dir.path().join("b-0")).unwrap();
     let metadata = "version: 0\ntopic_id: AAAAAAAAAAEAAAAAAAAAAg";
     std::fs::write(dir.path().join("b-0/partition.metadata"), metadata).unwrap();
+    let start_of_b = |offset: i64| {
+        let b = TopicPartition::new("b", 0);
+        write_offsets(&RealDisk, dir.path(), OffsetCheckpoint::LogStart, [(&b, Offset(offset))].into_iter())
+    };
+    start_of_b(500).unwrap();
     let mut node = Node::start(dir.path(), &[]).await;
     assert_eq!(node.handles.log_dirs.unopened().len(), 1);
     node.create("b", 3, 1).await;
+    // After a crash the new one is not taken to start where the other did, which would make it empty.
+    assert!(read_offsets(&RealDisk, dir.path(), OffsetCheckpoint::LogStart).unwrap().is_empty());
     assert_eq!(node.produce(id(3, 0), &["z"]).await, 0);
     node.stop().await;
     assert_eq!(partition_dirs(dir.path()), ["a-0", "b-0", "b-0.-stray"]);

@@ -2,7 +2,7 @@
 //! writer notes the result. Must not know who waits for it.
 //!
 //! Invariant: what `Flushed` reports is on disk for good, together with all that recovery needs and cannot rebuild:
-//! the directory entries, the epochs, the aborted transactions, and for sealed segments the indexes.
+//! the directory entries, the epochs (unless the disk is full), the aborted transactions, and for sealed segments the indexes.
 
 use std::io;
 use std::path::Path;
@@ -87,13 +87,24 @@ impl FlushWork {
                 self.place.sync_file(FileName::live(next.base(), Kind::ProducerSnapshot))?;
             }
         }
-        if let Some(epochs) = &self.epochs {
-            let path = self.place.join(names::LEADER_EPOCHS);
-            checkpoint::write_epochs(&*self.place.disk, &path, epochs.entries())?;
-        } else if self.sync_dir {
+        let has_epochs = self.write_epochs()?;
+        if self.sync_dir && !has_epochs {
             self.place.sync()?;
         }
-        Ok(self.flushed)
+        let epochs = if has_epochs { self.flushed.epochs } else { 0 };
+        Ok(Flushed { epochs, ..self.flushed })
+    }
+
+    /// Replaces the file of the epochs, and syncs the directory by that. `false` when they are as they were, or when there is no
+    /// room: then they wait for the next flush. The batches say the same, and a full disk must not end a log whose
+    /// batches are safe.
+    fn write_epochs(&self) -> io::Result<bool> {
+        let Some(epochs) = &self.epochs else { return Ok(false) };
+        let path = self.place.join(names::LEADER_EPOCHS);
+        match checkpoint::write_epochs(&*self.place.disk, &path, epochs.entries()) {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(false),
+            result => result.map(|()| true),
+        }
     }
 }
 

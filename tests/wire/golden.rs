@@ -1,18 +1,20 @@
 //! Every golden message survives decoding and encoding.
 
 use bytes::BytesMut;
-use floodmark::wire::api::{API_TABLE, ApiRow};
+use floodmark::wire::api::{API_TABLE, ApiRow, Listeners};
 use floodmark::wire::frame::decode;
 use floodmark::wire::messages::codec::{self, Schema};
 use floodmark::wire::messages::{
-    ApiVersionsRequest, ApiVersionsResponse, DescribeLogDirsRequest, DescribeLogDirsResponse, FetchResponse,
-    ListOffsetsRequest, ListOffsetsResponse,
+    AddRaftVoterRequest, AddRaftVoterResponse, ApiVersionsRequest, ApiVersionsResponse,
+    BrokerHeartbeatRequest, BrokerHeartbeatResponse, DescribeLogDirsRequest, DescribeLogDirsResponse,
+    FetchResponse, ListOffsetsRequest, ListOffsetsResponse,
 };
 use kafka_protocol::protocol::{Decodable, Encodable};
 use serde_json::Value as Json;
 use std::fmt::Debug;
 use std::fs;
 
+use super::ahead::for_each_api_ahead;
 use super::files::{REGENERATE, VARIANTS, bytes, directory, read};
 
 /// Something to do with the type of every message in every version.
@@ -23,7 +25,7 @@ pub trait Check {
 macro_rules! define_check_all {
     ($({ $key:literal, $name:ident, $min:literal..=$max:literal, flexible $flexible:tt, [$($listener:ident),+],
          advertised $advertised:literal, $request:path => $response:path, $($handler:ident)::+ })*) => {
-        pub fn check_all<C: Check>() {
+        fn check_served<C: Check>() {
             $(for version in $min..=$max {
                 let row = ApiRow::of($key).unwrap();
                 C::check::<$request>(row, version, "request");
@@ -34,6 +36,42 @@ macro_rules! define_check_all {
 }
 
 floodmark::for_each_api!(define_check_all);
+
+macro_rules! define_check_ahead {
+    ($({ $key:literal, $name:ident, $min:literal..=$max:literal, flexible $flexible:literal, [$($listener:ident),*],
+         advertised $advertised:literal, $request:path => $response:path, $($handler:ident)::+ })*) => {
+        /// The rows of `ahead`.
+        static AHEAD: &[ApiRow] = &[$(ApiRow {
+            key: $key,
+            name: stringify!($name),
+            min: $min,
+            max: $max,
+            flexible_from: Some($flexible),
+            listeners: Listeners { broker: false, controller: false },
+            advertised_min: $advertised,
+        }),*];
+
+        fn check_ahead<C: Check>() {
+            $(for version in $min..=$max {
+                let row = row_of($key);
+                C::check::<$request>(row, version, "request");
+                C::check::<$response>(row, version, "response");
+            })*
+        }
+    };
+}
+
+for_each_api_ahead!(define_check_ahead);
+
+/// The row of an API, served or not yet.
+fn row_of(key: i16) -> &'static ApiRow {
+    ApiRow::of(key).or_else(|| AHEAD.iter().find(|row| row.key == key)).unwrap()
+}
+
+pub fn check_all<C: Check>() {
+    check_served::<C>();
+    check_ahead::<C>();
+}
 
 struct RoundTrip;
 
@@ -66,7 +104,9 @@ fn every_message_is_encoded_as_kafka_encodes_it() {
 
 #[test]
 fn the_generator_knows_every_api_of_the_table() {
-    let keys: String = API_TABLE.iter().map(|row| format!("{}\n", row.key)).collect();
+    let mut keys: Vec<i16> = API_TABLE.iter().chain(AHEAD).map(|row| row.key).collect();
+    keys.sort_unstable();
+    let keys: String = keys.iter().map(|key| format!("{key}\n")).collect();
     let listed = fs::read_to_string(directory().join("keys.txt")).unwrap();
     assert_eq!(listed, keys, "write the keys of the table to tests/wire/keys.txt and {REGENERATE}");
 }
@@ -85,7 +125,7 @@ fn without_records(json: &mut Json) {
 }
 
 fn compare_json<T: Schema + Decodable>(kind: &str) {
-    let row = ApiRow::of(T::KEY).unwrap();
+    let row = row_of(T::KEY);
     for version in row.min..=row.max {
         for variant in VARIANTS {
             let message: T = decode(bytes(row, version, kind, variant), version).unwrap();
@@ -108,4 +148,8 @@ fn our_own_messages_mean_what_kafka_means() {
     compare_json::<ApiVersionsRequest>("request");
     compare_json::<ApiVersionsResponse>("response");
     compare_json::<FetchResponse>("response");
+    compare_json::<BrokerHeartbeatRequest>("request");
+    compare_json::<BrokerHeartbeatResponse>("response");
+    compare_json::<AddRaftVoterRequest>("request");
+    compare_json::<AddRaftVoterResponse>("response");
 }

@@ -31,11 +31,33 @@ from_the_crate! {
     list_config_resources_response::ListConfigResourcesResponse,
     describe_topic_partitions_request::DescribeTopicPartitionsRequest,
     describe_topic_partitions_response::DescribeTopicPartitionsResponse,
+    elect_leaders_request::ElectLeadersRequest, elect_leaders_response::ElectLeadersResponse,
+    alter_partition_reassignments_request::AlterPartitionReassignmentsRequest,
+    alter_partition_reassignments_response::AlterPartitionReassignmentsResponse,
+    list_partition_reassignments_request::ListPartitionReassignmentsRequest,
+    list_partition_reassignments_response::ListPartitionReassignmentsResponse,
+    alter_partition_request::AlterPartitionRequest, alter_partition_response::AlterPartitionResponse,
+    envelope_request::EnvelopeRequest, envelope_response::EnvelopeResponse,
+    broker_registration_request::BrokerRegistrationRequest,
+    broker_registration_response::BrokerRegistrationResponse,
+    unregister_broker_request::UnregisterBrokerRequest, unregister_broker_response::UnregisterBrokerResponse,
+    allocate_producer_ids_request::AllocateProducerIdsRequest,
+    allocate_producer_ids_response::AllocateProducerIdsResponse,
+    controller_registration_request::ControllerRegistrationRequest,
+    controller_registration_response::ControllerRegistrationResponse,
+    assign_replicas_to_dirs_request::AssignReplicasToDirsRequest,
+    assign_replicas_to_dirs_response::AssignReplicasToDirsResponse,
+    remove_raft_voter_request::RemoveRaftVoterRequest, remove_raft_voter_response::RemoveRaftVoterResponse,
+    update_raft_voter_request::UpdateRaftVoterRequest, update_raft_voter_response::UpdateRaftVoterResponse,
 }
 
 // Ours, under the crate's module names too.
+pub use super::add_raft_voter::{self as add_raft_voter_request, AddRaftVoterRequest};
+pub use super::add_raft_voter::{self as add_raft_voter_response, AddRaftVoterResponse};
 pub use super::api_versions::{self as api_versions_request, ApiVersionsRequest};
 pub use super::api_versions::{self as api_versions_response, ApiVersionsResponse};
+pub use super::broker_heartbeat::{self as broker_heartbeat_request, BrokerHeartbeatRequest};
+pub use super::broker_heartbeat::{self as broker_heartbeat_response, BrokerHeartbeatResponse};
 pub use super::describe_log_dirs::{self as describe_log_dirs_request, DescribeLogDirsRequest};
 pub use super::describe_log_dirs::{self as describe_log_dirs_response, DescribeLogDirsResponse};
 pub use super::fetch_response::FetchResponse;

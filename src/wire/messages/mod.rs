@@ -237,7 +237,9 @@ macro_rules! exchanges {
     };
 }
 
+pub mod add_raft_voter;
 pub mod api_versions;
+pub mod broker_heartbeat;
 pub mod describe_log_dirs;
 pub mod fetch_response;
 pub mod list_offsets;

@@ -10,6 +10,7 @@ pub mod storage;
 pub mod replica;
 pub mod metadata;
 
+pub mod peer;
 pub mod broker;
 pub mod controller;
 

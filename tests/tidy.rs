@@ -12,7 +12,7 @@ const LAYERS: &[&[&str]] = &[
     &["types"],
     &["config", "wire"],
     &["storage", "replica", "metadata", "coordinator", "share", "security", "quota"],
-    &["broker", "controller"],
+    &["peer", "broker", "controller"],
     &["api"],
     &["server", "console"],
     &["cli"],
@@ -26,6 +26,8 @@ const SAME_LAYER: &[(&str, &str)] = &[
     ("security", "metadata"),
     ("quota", "metadata"),
     ("broker", "controller"),
+    ("broker", "peer"),
+    ("controller", "peer"),
     ("server", "console"),
 ];
 
@@ -51,7 +53,7 @@ const IMPURE_ALLOWED: &[(&str, &str, &str)] = &[("src/storage/disk.rs", "std::fs
 /// Names that belong to some modules only: (name, where it may appear; a path or the start of one).
 const CONFINED: &[(&str, &[&str])] = &[
     ("openraft::", &["src/controller/"]),
-    ("kafka_protocol::", &["src/wire/", "src/api/", "src/broker/", "src/controller/"]),
+    ("kafka_protocol::", &["src/wire/", "src/peer/", "src/api/", "src/broker/", "src/controller/"]),
     // The server answers for frames that reach no handler; all other codes are chosen by the handlers.
     ("ErrorCode", &["src/types/", "src/api/", "src/server/"]),
     ("allow(unsafe_code)", &["src/wire/rope.rs"]),

@@ -58,6 +58,14 @@ impl ApiRow {
 /// The key of ApiVersions, which has rules of its own in the frames.
 pub const API_VERSIONS: i16 = 18;
 
+/// From this key on APIs are our own: nodes of Floodmark call each other by them, and nobody else is told of them.
+const FIRST_PRIVATE: i16 = 30_000;
+
+/// Whether an API is our own and not Kafka's.
+pub fn is_private(key: i16) -> bool {
+    key >= FIRST_PRIVATE
+}
+
 /// Calls the macro `$callback` with all rows of the table:
 ///
 /// ```text

@@ -100,6 +100,13 @@ pub fn encode_request<T: Encodable + 'static>(
     encode_frame(api, version, &header, api.request_header_version(version), request)
 }
 
+/// Reads the header of an answer: the correlation id, and the body. `frame` is what follows the length on the connection.
+pub fn parse_response(api: &'static ApiRow, version: i16, frame: Bytes) -> Result<(i32, Bytes), DecodeError> {
+    let mut body = frame;
+    let header: ResponseHeader = guard::decode_front(&mut body, api.response_header_version(version))?;
+    Ok((header.correlation_id, body))
+}
+
 fn encode_frame<T: Encodable + 'static>(
     api: &'static ApiRow,
     version: i16,

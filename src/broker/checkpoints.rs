@@ -1,7 +1,7 @@
 //! The offset checkpoints of the log directories: recovery points, high watermarks, log starts.
 //!
-//! Reads published views alone, so no shard is disturbed. Invariant: a checkpoint never says more than the views did: what
-//! lies below a recovery point is on disk.
+//! Reads published views alone, so no shard is disturbed. Invariants: a checkpoint never says more than the views did: what
+//! lies below a recovery point is on disk; of a partition that is not open it goes on saying what it said at the start.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use super::clock;
 use super::directory::Directory;
+use super::log_dirs::LogDirs;
 use super::partitions::{Partition, Partitions};
 use crate::storage::checkpoint::{OffsetCheckpoint, write_offsets};
-use crate::storage::disk::Disk;
-use crate::types::{BrokerEpoch, MonotonicMs, Offset};
+use crate::storage::disk::{self, Disk};
+use crate::types::{BrokerEpoch, MonotonicMs, Offset, TopicPartition};
 
 /// How often each checkpoint is written, and old files are removed.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +34,7 @@ pub struct CheckpointIntervals {
 pub struct Checkpoints {
     disk: Arc<dyn Disk>,
     partitions: Partitions,
-    directories: Vec<Arc<Directory>>,
+    dirs: Arc<LogDirs>,
     /// A hash of what each file holds, so that an idle broker writes nothing.
     written: Mutex<HashMap<(usize, &'static str), u64>>,
     /// A file may still say something of a partition that is gone, and whose name can be used again.
@@ -41,9 +42,9 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    pub fn new(disk: Arc<dyn Disk>, partitions: Partitions, directories: Vec<Arc<Directory>>) -> Checkpoints {
+    pub fn new(disk: Arc<dyn Disk>, partitions: Partitions, dirs: Arc<LogDirs>) -> Checkpoints {
         let (written, is_stale) = Default::default();
-        Checkpoints { disk, partitions, directories, written, is_stale }
+        Checkpoints { disk, partitions, dirs, written, is_stale }
     }
 
     /// Writes one kind of checkpoint in every directory, where it has changed. Blocks on the disk.
@@ -51,18 +52,22 @@ impl Checkpoints {
         // One writer at a time, so that an older state never replaces a newer one.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let all = self.partitions.all();
-        for directory in self.directories.iter().filter(|directory| directory.is_online()) {
+        for directory in self.dirs.directories().iter().filter(|directory| directory.is_online()) {
             let lies_here = |partition: &&Arc<Partition>| partition.directory.index() == directory.index();
-            let mut entries: Vec<(&Arc<Partition>, Offset)> =
-                all.values().filter(lies_here).filter_map(|partition| entry(which, partition)).collect();
-            entries.sort_unstable_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+            let mut left = self.dirs.left_at(which, directory);
+            let mut entries = Vec::with_capacity(all.len());
+            for partition in all.values().filter(lies_here) {
+                left.remove(&partition.name);
+                entries.extend(offset(which, partition).map(|offset| (&partition.name, offset)));
+            }
+            entries.extend(left.iter().map(|(name, offset)| (name, *offset)));
+            entries.sort_unstable();
             let hash = hash(&entries);
             let known = written.get(&(directory.index(), which.file_name()));
             if known == Some(&hash) {
                 continue;
             }
-            let lines = entries.iter().map(|(partition, offset)| (&partition.name, *offset));
-            match write_offsets(&*self.disk, directory.path(), which, lines) {
+            match write_offsets(&*self.disk, directory.path(), which, entries.into_iter()) {
                 Ok(()) => {
                     written.insert((directory.index(), which.file_name()), hash);
                 }
@@ -92,7 +97,7 @@ impl Checkpoints {
     /// log is closed.
     pub fn write_clean_shutdown(&self, epoch: BrokerEpoch, is_sound: impl Fn(&Directory) -> bool) {
         let sound = |directory: &&Arc<Directory>| directory.is_online() && is_sound(directory);
-        for directory in self.directories.iter().filter(sound) {
+        for directory in self.dirs.directories().iter().filter(sound) {
             if let Err(error) = directory.dir().mark_clean(epoch) {
                 self.note_failure(directory, "the clean shutdown marker", &error);
             }
@@ -101,7 +106,7 @@ impl Checkpoints {
 
     /// An old checkpoint costs time at the next start, so a full disk is no reason to stop.
     fn note_failure(&self, directory: &Directory, file: &str, error: &io::Error) {
-        if error.kind() == io::ErrorKind::StorageFull {
+        if disk::is_full(error) {
             self.note_stale();
             tracing::warn!("Could not write {file} in {}: {error}", directory.path().display());
         } else {
@@ -110,22 +115,18 @@ impl Checkpoints {
     }
 }
 
-fn entry(which: OffsetCheckpoint, partition: &Arc<Partition>) -> Option<(&Arc<Partition>, Offset)> {
+fn offset(which: OffsetCheckpoint, partition: &Partition) -> Option<Offset> {
     let view = partition.view();
-    let offset = match which {
-        OffsetCheckpoint::RecoveryPoint => view.flushed,
-        OffsetCheckpoint::Replication => view.high_watermark,
-        OffsetCheckpoint::LogStart if view.log_start == Offset::ZERO => return None,
-        OffsetCheckpoint::LogStart => view.log_start,
-    };
-    Some((partition, offset))
+    match which {
+        OffsetCheckpoint::RecoveryPoint => Some(view.flushed),
+        OffsetCheckpoint::Replication => Some(view.high_watermark),
+        OffsetCheckpoint::LogStart => Some(view.log_start).filter(|start| *start != Offset::ZERO),
+    }
 }
 
-fn hash(entries: &[(&Arc<Partition>, Offset)]) -> u64 {
+fn hash(entries: &[(&TopicPartition, Offset)]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for (partition, offset) in entries {
-        (partition.id, offset).hash(&mut hasher);
-    }
+    entries.hash(&mut hasher);
     hasher.finish()
 }
 
@@ -150,7 +151,7 @@ pub fn spawn(checkpoints: Arc<Checkpoints>, intervals: CheckpointIntervals) -> i
             for which in due.take(now) {
                 checkpoints.write(which);
             }
-            for directory in &checkpoints.directories {
+            for directory in checkpoints.dirs.directories() {
                 directory.remove_doomed(now);
             }
         }

@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::directory::Directory;
 use crate::config::BrokerConfig;
 use crate::metadata::reconcile::Replica;
-use crate::storage::checkpoint::write_partition_metadata;
-use crate::storage::disk::{Disk, Space};
+use crate::storage::checkpoint::{OffsetCheckpoint, write_partition_metadata};
+use crate::storage::disk::{self, Disk, Space};
 use crate::storage::log::{Log, LogConfig, LogError, TailBudget};
 use crate::storage::log_dir::{Fate, LogDirError, PartitionDir};
-use crate::types::{BrokerEpoch, NodeId, TimestampMs, TopicPartition, Uuid, directory_id};
+use crate::types::{BrokerEpoch, NodeId, Offset, TimestampMs, TopicPartition, Uuid, directory_id};
 
 /// The log directories and what was found in them.
 #[derive(Debug)]
@@ -39,6 +39,8 @@ struct Contents {
     unopened: HashMap<TopicPartition, Vec<(usize, PartitionDir)>>,
     /// Those of them that should have been opened and could not be.
     refused: HashSet<(usize, TopicPartition)>,
+    /// Everything that was found at the start and has not been set aside since, whether it is open or not.
+    found: HashSet<(usize, TopicPartition)>,
     /// Directories of older topics were set aside, of which the checkpoints still tell.
     have_replaced: bool,
     /// Partitions whose deletion a stop has interrupted.
@@ -95,8 +97,8 @@ impl OpenError {
     /// Whether another attempt may go better: there was no room.
     pub fn may_pass(&self) -> bool {
         match self {
-            OpenError::Io(error) => error.kind() == io::ErrorKind::StorageFull,
-            OpenError::Log(LogError::Io { error, .. }) => error.kind() == io::ErrorKind::StorageFull,
+            OpenError::Io(error) => disk::is_full(error),
+            OpenError::Log(LogError::Io { error, .. }) => disk::is_full(error),
             OpenError::Log(error) => matches!(error, LogError::DiskFull),
             OpenError::NoDirectory | OpenError::Elsewhere => false,
         }
@@ -155,6 +157,19 @@ impl LogDirs {
     /// of it has not been looked at yet.
     pub fn has_unrecovered(&self, directory: &Directory) -> bool {
         self.contents().refused.iter().any(|(index, _)| *index == directory.index())
+    }
+
+    /// What a checkpoint said at the start of the partitions in the directory that are still there. For those that are not open it
+    /// is all that is known, and must be said again.
+    pub fn left_at(&self, which: OffsetCheckpoint, directory: &Directory) -> HashMap<TopicPartition, Offset> {
+        let contents = self.contents();
+        let here = contents.found.iter().filter(|(index, _)| *index == directory.index());
+        here.filter_map(|(_, name)| Some((name.clone(), directory.dir().left_at(which, name)?))).collect()
+    }
+
+    /// The partition is about to be set aside; what was known of it at the start says nothing of the next one of its name.
+    pub fn forget(&self, directory: &Directory, partition: &TopicPartition) {
+        self.contents().found.remove(&(directory.index(), partition.clone()));
     }
 
     /// How large the volume of a log directory is, and what is free on it.
@@ -250,6 +265,7 @@ impl LogDirs {
                 self.contents().put_back(index, found);
                 return Err(error);
             }
+            self.forget(directory, &replica.name);
         }
     }
 
@@ -379,6 +395,7 @@ impl Contents {
             match found.fate {
                 Fate::Live => {
                     let path = found.path.clone();
+                    self.found.insert((directory.index(), found.partition.clone()));
                     let same_name = self.put_back(directory.index(), found);
                     if let [.., (_, other), _] = same_name {
                         tracing::warn!(

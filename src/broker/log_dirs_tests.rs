@@ -5,12 +5,15 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::checkpoints::Checkpoints;
 use super::directory::Directory;
 use super::log_dirs::{LogDirs, OpenError, Opened};
+use super::partitions::Partitions;
 use super::rig::{ME, id, open_dir_with_id, records};
 use crate::config::{BrokerConfig, Sources, load};
 use crate::metadata::reconcile::Replica;
 use crate::metadata::topics::{LeaderRecoveryState, PartitionRegistration};
+use crate::storage::checkpoint::{OffsetCheckpoint, read_offsets, write_offsets};
 use crate::storage::disk::Disk;
 use crate::storage::log::{LogConfig, Origin, TailBudget};
 use crate::storage::sim_disk::{FaultOn, SimDisk};
@@ -66,9 +69,10 @@ fn append(opened: &mut Opened) {
 
 #[test]
 fn a_log_that_finds_no_room_to_be_opened_is_opened_later() {
-    for (on, name) in
-        [(FaultOn::Open, ".index"), (FaultOn::Open, "partition.metadata"), (FaultOn::Sync, "t-0")]
-    {
+    // The device is full, or what this user may have of it is.
+    let kinds = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+    let faults = [(FaultOn::Open, ".index"), (FaultOn::Open, "partition.metadata"), (FaultOn::Sync, "t-0")];
+    for ((on, name), kind) in faults.into_iter().flat_map(|fault| kinds.map(|kind| (fault, kind))) {
         let disk = SimDisk::new();
         append(&mut open(&dirs(&disk, &[A]), replica(1, A)).unwrap());
         disk.kill();
@@ -77,7 +81,7 @@ fn a_log_that_finds_no_room_to_be_opened_is_opened_later() {
         }
         disk.remove_file(Path::new("/a/t-0/00000000000000000000.index")).unwrap();
         let dirs = dirs(&disk, &[A]);
-        disk.fail(on, name, 0, io::ErrorKind::StorageFull, None);
+        disk.fail(on, name, 0, kind, None);
         for _ in 0..3 {
             assert!(open(&dirs, replica(1, A)).is_err_and(|error| error.may_pass()), "{name}");
             assert!(dirs.has_unrecovered(&dirs.directories()[0]));
@@ -87,6 +91,44 @@ fn a_log_that_finds_no_room_to_be_opened_is_opened_later() {
         assert_eq!(opened.log.log_end(), Offset(2), "{name}");
         assert!(!dirs.has_unrecovered(&dirs.directories()[0]));
     }
+}
+
+#[test]
+fn what_the_checkpoints_say_of_a_log_that_is_not_open_is_kept() {
+    let disk = SimDisk::new();
+    append(&mut open(&dirs(&disk, &[A]), replica(1, A)).unwrap());
+    let name = TopicPartition::new("t", 0);
+    let write =
+        |which| write_offsets(&disk, Path::new("/a"), which, [(&name, Offset(1))].into_iter()).unwrap();
+    OffsetCheckpoint::ALL.into_iter().for_each(write);
+    disk.kill();
+    let said =
+        || OffsetCheckpoint::ALL.map(|of| read_offsets(&disk, Path::new("/a"), of).unwrap().remove(&name));
+    let checkpoints = |dirs: &Arc<LogDirs>| {
+        Checkpoints::new(Arc::new(disk.clone()), Partitions::new(Vec::new()), dirs.clone()).write_all();
+    };
+
+    disk.remove_file(Path::new("/a/t-0/00000000000000000000.index")).unwrap();
+    let first = Arc::new(dirs(&disk, &[A]));
+    disk.fail(FaultOn::Open, ".index", 0, io::ErrorKind::StorageFull, None);
+    assert!(open(&first, replica(1, A)).is_err());
+    checkpoints(&first);
+    assert_eq!(said(), [Some(Offset(1)); 3]);
+    drop(first);
+    disk.heal();
+    disk.kill();
+
+    // So records that were deleted stay deleted when it opens at last.
+    let second = Arc::new(dirs(&disk, &[A]));
+    checkpoints(&second);
+    let opened = open(&second, replica(1, A)).unwrap();
+    assert_eq!((opened.log.log_start(), opened.log.high_watermark()), (Offset(1), Offset(1)));
+    // Until its shard has it there is nothing newer to say. Of one that is set aside nothing is said.
+    checkpoints(&second);
+    assert_eq!(said(), [Some(Offset(1)); 3]);
+    second.forget(&opened.directory, &name);
+    checkpoints(&second);
+    assert_eq!(said(), [None; 3]);
 }
 
 #[test]

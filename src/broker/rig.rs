@@ -9,6 +9,7 @@ use futures_util::FutureExt as _;
 use super::checkpoints::Checkpoints;
 use super::clock::Now;
 use super::directory::Directory;
+use super::log_dirs::LogDirs;
 use super::mailbox::{Mailbox, Message, mailbox};
 use super::messages::{Host, ProduceError, Produced, RoleSpec};
 use super::partitions::{Partition, Partitions};
@@ -184,7 +185,9 @@ impl Rig {
     }
 
     pub(super) fn checkpoints(&self) -> Checkpoints {
-        Checkpoints::new(self.disk.clone(), self.partitions.clone(), vec![self.directory.clone()])
+        let (directories, budget) = (vec![self.directory.clone()], TailBudget::new(1 << 20, 1 << 20));
+        let dirs = LogDirs::scan(ME, self.disk.clone(), directories, Vec::new(), budget);
+        Checkpoints::new(self.disk.clone(), self.partitions.clone(), Arc::new(dirs))
     }
 
     pub(super) fn pass(&mut self, ms: i64) {

@@ -120,7 +120,7 @@ pub async fn start(
     }
     let lifecycle = Lifecycle::register(metadata.clone(), config.clone(), identity).await?;
 
-    let checkpoints = Arc::new(Checkpoints::new(disk, partitions.clone(), directories));
+    let checkpoints = Arc::new(Checkpoints::new(disk, partitions.clone(), dirs.clone()));
     let (mut reconciler, reconciled) =
         Reconciler::new(id, config, partitions.clone(), dirs.clone(), checkpoints.clone(), lifecycle.clone());
     reconciler.catch_up(metadata.image()).await;

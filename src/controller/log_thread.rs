@@ -18,6 +18,7 @@ use crate::controller::frame::Frame;
 use crate::controller::hard_state::{HardState, HardStateFile};
 use crate::controller::log_files::LogFiles;
 use crate::controller::raft_types::{LogId, Quorum, Vote};
+use crate::storage::disk;
 
 /// How long a full disk is waited for before it is tried again.
 const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
@@ -150,10 +151,7 @@ impl LogThread {
     fn append(&mut self, first: u64, payloads: &[Bytes], committed: u64) -> io::Result<()> {
         loop {
             match self.log.append(first, payloads, committed) {
-                Err(error)
-                    if error.kind() == io::ErrorKind::StorageFull
-                        && !self.status.stopping.load(Ordering::Relaxed) =>
-                {
+                Err(error) if disk::is_full(&error) && !self.status.stopping.load(Ordering::Relaxed) => {
                     if !self.status.disk_is_full.swap(true, Ordering::Relaxed) {
                         tracing::error!("no room for the metadata log; changes wait until there is");
                     }

@@ -21,6 +21,7 @@ use crate::controller::raft_types::{
 use crate::controller::snapshot::{Contents, ReadSnapshotError, SnapshotDir, SnapshotFile};
 use crate::metadata::record::RecordError;
 use crate::metadata::{Image, ImageVersion, Record};
+use crate::storage::disk;
 
 /// How long a snapshot that found no room is put off.
 const FULL_DISK_PAUSE: Duration = Duration::from_secs(30);
@@ -249,7 +250,7 @@ impl RaftSnapshotBuilder<Quorum> for SnapshotBuilder {
             });
             match written.await.map_err(|error| failed(AnyError::new(&error)))? {
                 // The log is whole without it, so a full disk is no reason to stop.
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+                Err(error) if disk::is_full(&error) => {
                     tracing::warn!("no room for a snapshot of the metadata; it is tried again later");
                     tokio::time::sleep(FULL_DISK_PAUSE).await;
                 }

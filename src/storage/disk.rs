@@ -117,6 +117,12 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     }
 }
 
+/// Whether there is no room: no free space on the device, or none that this user may have. A state to live in, unlike other
+/// errors.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Reads a small file whole.
 pub fn read_file(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     let file = disk.open(path, OpenMode::Read)?;

@@ -95,9 +95,14 @@ impl LogDir {
         self.clean
     }
 
-    /// The high watermark that a partition had when the directory was left.
-    pub fn high_watermark(&self, partition: &TopicPartition) -> Option<Offset> {
-        self.high_watermarks.get(partition).copied()
+    /// What a checkpoint said of a partition when the directory was left.
+    pub fn left_at(&self, which: OffsetCheckpoint, partition: &TopicPartition) -> Option<Offset> {
+        let offsets = match which {
+            OffsetCheckpoint::RecoveryPoint => &self.recovery_points,
+            OffsetCheckpoint::Replication => &self.high_watermarks,
+            OffsetCheckpoint::LogStart => &self.log_starts,
+        };
+        offsets.get(partition).copied()
     }
 
     /// What lies in the directory.
@@ -159,18 +164,16 @@ impl LogDir {
         now: TimestampMs,
         tail_budget: Arc<TailBudget>,
     ) -> Result<Log, LogError> {
-        let known = |offsets: &HashMap<TopicPartition, Offset>| {
-            offsets.get(&dir.partition).copied().unwrap_or(Offset::ZERO)
-        };
+        let known = |which| self.left_at(which, &dir.partition);
         let args = OpenArgs {
-            recovery_point: known(&self.recovery_points),
-            log_start: known(&self.log_starts),
+            recovery_point: known(OffsetCheckpoint::RecoveryPoint).unwrap_or(Offset::ZERO),
+            log_start: known(OffsetCheckpoint::LogStart).unwrap_or(Offset::ZERO),
             clean_shutdown: self.clean.is_some(),
             now,
             tail_budget,
         };
         let mut log = Log::open(self.disk.clone(), &dir.path, config, &args)?;
-        if let Some(high_watermark) = self.high_watermark(&dir.partition) {
+        if let Some(high_watermark) = known(OffsetCheckpoint::Replication) {
             log.set_high_watermark(high_watermark);
         }
         Ok(log)

@@ -13,6 +13,7 @@ use super::producer_state::{Checked, Coordinated, ProducerError, SequencedBatch,
 use super::roll::Coming;
 use super::validate::{Rules, Validated, ValidationError, validate};
 use super::{Log, LogError, Ruler};
+use crate::storage::disk;
 use crate::types::{LeaderEpoch, Offset, TimestampMs};
 use crate::wire::batch::{BatchError, BatchHeader, Batches, HEADER_LEN, PartialTail, TimestampType};
 use crate::wire::compression::Scratch;
@@ -217,7 +218,7 @@ impl Log {
             }
         };
         match result {
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => {
+            Err(error) if disk::is_full(&error) => {
                 self.or_poison("cutting a failed append", segment.undo_append())?;
                 Err(LogError::DiskFull)
             }

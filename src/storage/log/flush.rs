@@ -15,6 +15,7 @@ use super::segment::Segment;
 use super::view::segment_of;
 use super::{Log, LogError, Ruler};
 use crate::storage::checkpoint;
+use crate::storage::disk;
 use crate::types::Offset;
 
 /// What must be synced so that the log is durable up to an offset. A work that is dropped without having run does no harm.
@@ -102,7 +103,7 @@ impl FlushWork {
         let Some(epochs) = &self.epochs else { return Ok(false) };
         let path = self.place.join(names::LEADER_EPOCHS);
         match checkpoint::write_epochs(&*self.place.disk, &path, epochs.entries()) {
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(false),
+            Err(error) if disk::is_full(&error) => Ok(false),
             result => result.map(|()| true),
         }
     }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use super::lazy_file::{LazyFile, Place};
 use super::names::Kind;
+use crate::storage::disk;
 use crate::storage::locked;
 use crate::types::Offset;
 
@@ -75,7 +76,7 @@ impl<const N: usize> IndexFile<N> {
         }
         match self.write_out(&mut state) {
             // The entries can wait in memory until there is room again.
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
+            Err(error) if disk::is_full(&error) => Ok(()),
             result => result,
         }
     }

@@ -69,6 +69,7 @@ pub use truncate::Doomed;
 pub use txn_index::AbortedTxn;
 pub use view::{LogView, LogViews, ReadError, ReadPlan};
 
+use crate::storage::disk;
 use crate::types::{LeaderEpoch, Offset, TimestampMs};
 use lazy_file::Place;
 use producer_state::ProducerState;
@@ -93,7 +94,7 @@ pub enum LogError {
 
 impl LogError {
     pub(super) fn io(doing: &str, dir: &Path, error: io::Error) -> LogError {
-        if error.kind() == io::ErrorKind::StorageFull {
+        if disk::is_full(&error) {
             return LogError::DiskFull;
         }
         LogError::Io { what: format!("{doing} {}", dir.display()).into(), error: Arc::new(error) }
@@ -293,7 +294,7 @@ impl Log {
     /// Takes the result of a step that changes nothing that cannot be repeated: a full disk leaves the log in service.
     fn or_full<T>(&mut self, what: &str, result: io::Result<T>) -> Result<T, LogError> {
         match result {
-            Err(error) if error.kind() == io::ErrorKind::StorageFull => Err(LogError::DiskFull),
+            Err(error) if disk::is_full(&error) => Err(LogError::DiskFull),
             result => self.or_poison(what, result),
         }
     }

@@ -53,7 +53,14 @@ impl Api {
         if image.topics.partition(id.topic_id, id.partition).is_none() {
             return Err(ErrorCode::UnknownTopicOrPartition);
         }
-        let partition = self.partitions.get(&id).ok_or(ErrorCode::NotLeaderOrFollower)?;
+        let Some(partition) = self.partitions.get(&id) else {
+            let is_unserved = self.partitions.is_unserved(&id);
+            return Err(if is_unserved {
+                ErrorCode::KafkaStorageError
+            } else {
+                ErrorCode::NotLeaderOrFollower
+            });
+        };
         let leadership = partition.leadership();
         if leadership.role == Role::Offline {
             return Err(ErrorCode::KafkaStorageError);

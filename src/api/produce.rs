@@ -18,10 +18,11 @@ use bytes::Bytes;
 use super::hosted::current_leader;
 use super::topic_view::{is_internal, text, topic_name};
 use super::{Answer, Api, Call, Request, produce_error};
-use crate::broker::messages::Produced;
+use crate::broker::messages::{ProduceError, Produced};
+use crate::broker::partitions::Partition;
 use crate::replica::Acks;
 use crate::storage::log::Origin;
-use crate::types::{ErrorCode, NodeId, PartitionIndex, TopicId, TopicIdPartition, Uuid};
+use crate::types::{ErrorCode, NodeId, Offset, PartitionIndex, TopicId, TopicIdPartition, Uuid};
 use crate::wire::batch::BatchHeader;
 use crate::wire::compression::Compression;
 use crate::wire::messages::ProduceRequest;
@@ -33,6 +34,7 @@ use crate::wire::messages::produce_response::{
 /// The client id with which Kafka's tools may write to internal topics.
 const ADMIN_CLIENT: &str = "__admin_client";
 
+const LOG_START: i16 = 5;
 const ZSTD: i16 = 7;
 const RECORD_ERRORS: i16 = 8;
 const CURRENT_LEADER: i16 = 10;
@@ -67,7 +69,9 @@ pub async fn handle(
         let mut results = gathered.all().await.into_iter();
         for part in &mut parts {
             if part.outcome.is_none() {
-                part.outcome = results.next().map(|result| result.map_err(|error| Failure::of(&error)));
+                let id = TopicIdPartition { topic_id: part.topic_id, partition: PartitionIndex(part.index) };
+                let failed = |error| Failure::of(&error, || api.partitions.get(&id));
+                part.outcome = results.next().map(|result| result.map_err(failed));
             }
         }
         if !wants_answer {
@@ -98,11 +102,15 @@ struct Failure {
     error: ErrorCode,
     message: Option<String>,
     record_errors: Vec<(i32, Option<String>)>,
+    /// Where the records are, when they were appended and not acknowledged.
+    appended: Option<Produced>,
+    log_start: Offset,
 }
 
 impl Failure {
     fn new(error: ErrorCode) -> Failure {
-        Failure { error, message: None, record_errors: Vec::new() }
+        let (message, record_errors, appended) = Default::default();
+        Failure { error, message, record_errors, appended, log_start: Offset::UNKNOWN }
     }
 
     fn internal_topic() -> Failure {
@@ -110,9 +118,20 @@ impl Failure {
         Failure { message, ..Failure::new(ErrorCode::InvalidTopicException) }
     }
 
-    fn of(error: &crate::broker::messages::ProduceError) -> Failure {
+    fn of(error: &ProduceError, partition: impl FnOnce() -> Option<Arc<Partition>>) -> Failure {
         let (code, record_errors) = produce_error::classify(error);
-        Failure { error: code, message: Some(error.to_string()), record_errors }
+        let appended = match error {
+            ProduceError::Ack(_, produced) => Some(*produced),
+            _ => None,
+        };
+        let log_start = match appended {
+            Some(produced) => produced.log_start,
+            None if produce_error::tells_log_start(error) => {
+                partition().map_or(Offset::UNKNOWN, |partition| partition.view().log_start)
+            }
+            None => Offset::UNKNOWN,
+        };
+        Failure { error: code, message: Some(error.to_string()), record_errors, appended, log_start }
     }
 }
 
@@ -152,6 +171,7 @@ fn sort(
         let name = found.map_or_else(|| topic.name.to_string(), |found| found.name.to_string());
         for partition in topic.partition_data {
             let index = PartitionIndex(partition.index);
+            let id = TopicIdPartition { topic_id, partition: index };
             let refused = match found {
                 Some(found) if is_internal(&found.name) && !may_write_internal => {
                     Some(Failure::internal_topic())
@@ -161,9 +181,11 @@ fn sort(
                 Some(found) if found.partition(index).is_none() => {
                     Some(Failure::new(ErrorCode::UnknownTopicOrPartition))
                 }
+                Some(_) if api.partitions.is_unserved(&id) => {
+                    Some(Failure::new(ErrorCode::KafkaStorageError))
+                }
                 Some(_) => refuse_batch(version, partition.records.as_deref()).map(Failure::new),
             };
-            let id = TopicIdPartition { topic_id, partition: index };
             match (refused, partition.records) {
                 (None, Some(records)) => appends.push((id, records)),
                 (refused, _) => {
@@ -216,7 +238,7 @@ fn failed(version: i16, index: i32, error: ErrorCode) -> PartitionProduceRespons
         .with_error_code(error.code())
         .with_base_offset(-1)
         .with_log_append_time_ms(-1);
-    if version >= 5 { response.with_log_start_offset(-1) } else { response }
+    if version >= LOG_START { response.with_log_start_offset(-1) } else { response }
 }
 
 fn respond(api: &Api, listener: &str, version: i16, parts: Vec<Part>) -> ProduceResponse {
@@ -231,12 +253,23 @@ fn respond(api: &Api, listener: &str, version: i16, parts: Vec<Part>) -> Produce
                     .with_index(part.index)
                     .with_base_offset(produced.base_offset.0)
                     .with_log_append_time_ms(produced.log_append_time.0);
-                if version >= 5 { response.with_log_start_offset(produced.log_start.0) } else { response }
+                if version >= LOG_START {
+                    response.with_log_start_offset(produced.log_start.0)
+                } else {
+                    response
+                }
             }
             // A slot that is dropped answers by itself, so an outcome is missing only while the node stops.
             None => failed(version, part.index, ErrorCode::NotLeaderOrFollower),
             Some(Err(failure)) => {
                 let mut response = failed(version, part.index, failure.error);
+                if version >= LOG_START {
+                    response.log_start_offset = failure.log_start.0;
+                }
+                if let Some(appended) = failure.appended {
+                    response.base_offset = appended.base_offset.0;
+                    response.log_append_time_ms = appended.log_append_time.0;
+                }
                 if version >= RECORD_ERRORS {
                     response.error_message = failure.message.as_deref().map(text);
                     response.record_errors = failure.record_errors.into_iter().map(record_error).collect();

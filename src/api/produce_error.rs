@@ -4,7 +4,7 @@ use crate::broker::messages::ProduceError;
 use crate::replica::AckError;
 use crate::storage::log::AppendError;
 use crate::storage::log::producer_state::ProducerError;
-use crate::storage::log::validate::{Rejected, ValidationError};
+use crate::storage::log::validate::{InvalidBatch, Rejected, ValidationError};
 use crate::types::ErrorCode;
 
 /// The code, and the records that were refused by their index in the batch.
@@ -16,11 +16,29 @@ pub fn classify(error: &ProduceError) -> (ErrorCode, Vec<(i32, Option<String>)>)
         ProduceError::Offline => ErrorCode::KafkaStorageError,
         ProduceError::NotEnoughReplicas(_) => ErrorCode::NotEnoughReplicas,
         ProduceError::Append(error) => return append(error),
-        ProduceError::Ack(AckError::NotEnoughReplicasAfterAppend) => ErrorCode::NotEnoughReplicasAfterAppend,
-        ProduceError::Ack(AckError::NotLeader) => ErrorCode::NotLeaderOrFollower,
-        ProduceError::Ack(AckError::TimedOut) => ErrorCode::RequestTimedOut,
+        ProduceError::Ack(AckError::NotEnoughReplicasAfterAppend, _) => {
+            ErrorCode::NotEnoughReplicasAfterAppend
+        }
+        ProduceError::Ack(AckError::NotLeader, _) => ErrorCode::NotLeaderOrFollower,
+        ProduceError::Ack(AckError::TimedOut, _) => ErrorCode::RequestTimedOut,
     };
     (code, Vec::new())
+}
+
+/// Whether the answer tells where the log starts although nothing was appended: as Kafka, for what it finds where it appends and
+/// does not foresee there.
+pub fn tells_log_start(error: &ProduceError) -> bool {
+    use InvalidBatch::{LegacyFormat, Missing, MoreThanOne};
+    match error {
+        ProduceError::NotEnoughReplicas(_) => true,
+        ProduceError::Append(AppendError::Validation(error)) => match error {
+            ValidationError::Invalid(invalid) => !matches!(invalid, Missing | MoreThanOne | LegacyFormat(_)),
+            ValidationError::Corrupt(_) | ValidationError::TooLarge { .. } => false,
+            _ => true,
+        },
+        ProduceError::Append(AppendError::Producer(_)) => true,
+        _ => false,
+    }
 }
 
 fn append(error: &AppendError) -> (ErrorCode, Vec<(i32, Option<String>)>) {

@@ -51,9 +51,9 @@ pub enum ProduceError {
     NotEnoughReplicas(NotEnoughReplicas),
     #[error(transparent)]
     Append(AppendError),
-    /// Appended, but not acknowledged.
-    #[error(transparent)]
-    Ack(AckError),
+    /// Appended as it says, but not acknowledged.
+    #[error("{0}")]
+    Ack(AckError, Produced),
     #[error("the broker is shutting down")]
     ShuttingDown,
 }

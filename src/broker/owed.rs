@@ -56,7 +56,7 @@ impl Answer {
     pub(super) fn send(self, result: Result<(), AckError>, low_watermark: Offset) {
         match self {
             Answer::Produce(reply, produced) => {
-                reply.answer(result.map(|()| produced).map_err(ProduceError::Ack));
+                reply.answer(result.map(|()| produced).map_err(|error| ProduceError::Ack(error, produced)));
             }
             Answer::DeleteRecords(reply) => {
                 reply.answer(result.map(|()| low_watermark).map_err(DeleteRecordsError::Ack));

@@ -96,16 +96,39 @@ pub struct Partitions {
 #[derive(Debug)]
 struct Inner {
     table: ArcSwap<Table>,
+    /// Replicas of this broker whose logs could not be opened: their storage is out of service.
+    unserved: ArcSwap<imbl::HashSet<TopicIdPartition>>,
     shards: Vec<ShardSender>,
 }
 
 impl Partitions {
     pub fn new(shards: Vec<ShardSender>) -> Partitions {
-        Partitions { inner: Arc::new(Inner { table: ArcSwap::from_pointee(Table::new()), shards }) }
+        Partitions {
+            inner: Arc::new(Inner { table: ArcSwap::default(), unserved: ArcSwap::default(), shards }),
+        }
     }
 
     pub fn get(&self, id: &TopicIdPartition) -> Option<Arc<Partition>> {
         self.inner.table.load().get(id).cloned()
+    }
+
+    /// Whether this broker has a replica whose log could not be opened.
+    pub fn is_unserved(&self, id: &TopicIdPartition) -> bool {
+        self.inner.unserved.load().contains(id)
+    }
+
+    /// Notes which replicas cannot be served, and which can or are gone. Only the reconciler calls this.
+    pub fn note_unserved<'a>(
+        &self,
+        unserved: impl Iterator<Item = &'a TopicIdPartition>,
+        others: impl Iterator<Item = &'a TopicIdPartition>,
+    ) {
+        let mut all = imbl::HashSet::clone(&self.inner.unserved.load());
+        for id in others {
+            all.remove(id);
+        }
+        all.extend(unserved.copied());
+        self.inner.unserved.store(Arc::new(all));
     }
 
     /// Everything that is hosted, as of now.

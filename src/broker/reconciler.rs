@@ -147,7 +147,7 @@ impl Reconciler {
         };
         let jobs: Vec<(Replica, Arc<LogConfig>)> = replicas.into_iter().map(with_config).collect();
         let mut hosts = Vec::with_capacity(jobs.len());
-        let mut placed = Vec::new();
+        let (mut placed, mut unserved) = (Vec::new(), Vec::new());
         let Some((jobs, results)) = self.open(jobs).await else { return };
         for ((replica, _), result) in jobs.into_iter().zip(results) {
             match result {
@@ -158,11 +158,15 @@ impl Reconciler {
                     }
                     hosts.push(self.host(&replica, opened, image));
                 }
-                Err(error) if error.may_pass() => {
-                    tracing::warn!("Partition {} cannot be served yet: {error}", replica.name);
-                    self.failed.push(replica);
+                Err(error) => {
+                    unserved.push(replica.id);
+                    if error.may_pass() {
+                        tracing::warn!("Partition {} cannot be served yet: {error}", replica.name);
+                        self.failed.push(replica);
+                    } else {
+                        tracing::error!("Partition {} cannot be served: {error}", replica.name);
+                    }
                 }
-                Err(error) => tracing::error!("Partition {} cannot be served: {error}", replica.name),
             }
         }
         self.partitions.update(|table| {
@@ -170,6 +174,7 @@ impl Reconciler {
                 table.insert(host.partition.id, host.partition.clone());
             }
         });
+        self.partitions.note_unserved(unserved.iter(), hosts.iter().map(|host| &host.partition.id));
         self.refresh_checkpoints().await;
         for host in hosts {
             let id = host.partition.id;
@@ -252,6 +257,7 @@ impl Reconciler {
                 table.remove(&stop.id);
             }
         });
+        self.partitions.note_unserved(std::iter::empty(), stops.iter().map(|stop| &stop.id));
         let delay_ms =
             retiring.iter().flat_map(|(_, log)| log).map(|log| log.config().file_delete_delay_ms).min();
         let (dirs, checkpoints) = (self.dirs.clone(), self.checkpoints.clone());
@@ -312,6 +318,9 @@ fn retire(
     checkpoints: &Checkpoints,
     released: Vec<(Option<Arc<Partition>>, Option<Log>)>,
 ) -> Vec<Retired> {
+    for partition in released.iter().filter_map(|(partition, _)| partition.as_ref()) {
+        dirs.forget(&partition.directory, &partition.name);
+    }
     checkpoints.write_all();
     let mut retired = Vec::with_capacity(released.len());
     for (partition, log) in released {

@@ -112,13 +112,17 @@ fn waiting_answers_end_with_the_term_the_time_and_the_broker() {
     rig.flush();
     rig.pass(31_000);
     let answers = now(too_late).expect("answered");
-    assert!(matches!(answers[0], Err(ProduceError::Ack(AckError::TimedOut))));
+    assert!(matches!(answers[0], Err(ProduceError::Ack(AckError::TimedOut, _))));
 
     let deposed = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["b"]))]);
     let (leader, leader_epoch) = (NodeId(2), LeaderEpoch(2));
     let follow = RoleSpec::Follow { leader, leader_epoch, partition_epoch: PartitionEpoch(2) };
     rig.tell(Message::Assume(id(1, 0), follow));
-    assert!(matches!(now(deposed).expect("answered")[0], Err(ProduceError::Ack(AckError::NotLeader))));
+    let deposed = now(deposed).expect("answered");
+    // The answer still says where the records are.
+    assert!(
+        matches!(&deposed[0], Err(ProduceError::Ack(AckError::NotLeader, at)) if at.base_offset == Offset(1))
+    );
     let leadership = partition.leadership();
     assert_eq!(
         (leadership.role, leadership.leader, leadership.leader_epoch),
@@ -134,7 +138,7 @@ fn waiting_answers_end_with_the_term_the_time_and_the_broker() {
     closed.try_recv().unwrap();
     // Closing flushes, which is all that acks=1 asks for.
     assert_eq!(base_offsets(now(last)), [2]);
-    assert!(matches!(now(never).expect("answered")[0], Err(ProduceError::Ack(AckError::NotLeader))));
+    assert!(matches!(now(never).expect("answered")[0], Err(ProduceError::Ack(AckError::NotLeader, _))));
     assert!(rig.shard.is_closed());
     let refused = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["e"]))]);
     assert!(matches!(now(refused).expect("answered")[0], Err(ProduceError::NotHosted)));
@@ -206,7 +210,7 @@ fn a_released_partition_gives_its_log_back() {
     let (done, mut log) = tokio::sync::oneshot::channel();
     rig.tell(Message::Release(id(1, 0), done));
     assert_eq!(log.try_recv().unwrap().unwrap().log_end(), Offset(1));
-    assert!(matches!(now(waiting).expect("answered")[0], Err(ProduceError::Ack(AckError::NotLeader))));
+    assert!(matches!(now(waiting).expect("answered")[0], Err(ProduceError::Ack(AckError::NotLeader, _))));
     assert_eq!(partition.leadership().role, Role::Follower);
     // The sync that was under way finds nobody.
     rig.flush();

@@ -1,6 +1,7 @@
 //! A node of its own for a test: on a temporary directory and ports that the system chooses.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use floodmark::broker::loggers::Loggers;
@@ -29,6 +30,19 @@ impl TestNode {
         let pairs = own.iter().chain(settings);
         let overrides = pairs.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         TestNode::start_in(dir, overrides).await
+    }
+
+    /// A node with several log directories, of these names in its own directory.
+    pub async fn with_log_dirs(names: &[&str]) -> TestNode {
+        let dir = tempfile::tempdir().unwrap();
+        let paths: Vec<String> =
+            names.iter().map(|name| dir.path().join(name).display().to_string()).collect();
+        let settings = [
+            ("listeners", "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0".to_owned()),
+            ("log.dirs", paths.join(",")),
+        ];
+        let overrides = settings.map(|(key, value)| (key.to_owned(), value));
+        TestNode::start_in(dir, overrides.into()).await
     }
 
     async fn start_in(dir: TempDir, overrides: Vec<(String, String)>) -> TestNode {
@@ -73,8 +87,14 @@ impl TestNode {
 
     /// Stops the node in an orderly way and starts it again on the same directory.
     pub async fn restart(self) -> TestNode {
+        self.restart_after(|_| {}).await
+    }
+
+    /// The same, with something that happens to the directory in between.
+    pub async fn restart_after(self, change: impl FnOnce(&Path)) -> TestNode {
         let TestNode { node, dir, overrides } = self;
         node.stop().await;
+        change(dir.path());
         TestNode::start_in(dir, overrides).await
     }
 

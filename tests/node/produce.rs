@@ -194,3 +194,50 @@ async fn expect_refused(client: &mut Client, records: &Bytes, id: Option<&str>, 
     let response = client.call(12, request).await;
     assert_code(response.responses[0].partition_responses[0].error_code, error, "transactional");
 }
+
+#[tokio::test]
+async fn an_error_tells_where_the_log_starts_if_kafka_does() {
+    let (node, mut client) = TestNode::with_topic(&[], "t", 1).await;
+    produce_ok(&mut client, "t", 0, &["a", "b"]).await;
+    let deleted = client.call(2, super::admin::delete_records_request("t", 1)).await;
+    assert_eq!(deleted.topics[0].partitions[0].low_watermark, 1);
+    expect(&mut client, "t", sequenced(0, 0, &["c"]), ErrorCode::None).await;
+    let gap = expect(&mut client, "t", sequenced(0, 7, &["gap"]), ErrorCode::OutOfOrderSequenceNumber).await;
+    assert_eq!(gap.log_start_offset, 1);
+    let two: Bytes = [batch(&["c"]), batch(&["c"])].concat().into();
+    let two = expect(&mut client, "t", two, ErrorCode::InvalidRecord).await;
+    assert_eq!(two.log_start_offset, -1);
+    let control = build(BatchBuilder::new().control(true), &["a"]);
+    let control = expect(&mut client, "t", control, ErrorCode::InvalidRecord).await;
+    assert_eq!(control.log_start_offset, 1);
+    let mut corrupt = batch(&["c"]).to_vec();
+    *corrupt.last_mut().unwrap() ^= 1;
+    let corrupt = expect(&mut client, "t", corrupt.into(), ErrorCode::CorruptMessage).await;
+    assert_eq!(corrupt.log_start_offset, -1);
+    let done = expect(&mut client, "t", batch(&["c"]), ErrorCode::None).await;
+    assert_eq!((done.base_offset, done.log_start_offset), (3, 1));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_log_directory_that_is_lost_at_the_start_is_a_storage_error() {
+    let node = TestNode::with_log_dirs(&["a", "b"]).await;
+    let mut client = node.connect().await;
+    create_topic(&mut client, "t", 2, &[]).await;
+    for partition in 0..2 {
+        produce_ok(&mut client, "t", partition, &["x"]).await;
+    }
+    drop(client);
+    let lost = (0..2).find(|partition| node.dir.path().join(format!("b/t-{partition}")).exists());
+    let lost = lost.expect("each directory has one partition");
+    let damage = |dir: &std::path::Path| std::fs::write(dir.join("b/meta.properties"), "version=9").unwrap();
+    let node = node.restart_after(damage).await;
+    let mut client = node.connect().await;
+    assert_eq!(produce_ok(&mut client, "t", 1 - lost, &["y"]).await, 1);
+    let refused = produce(&mut client, "t", lost, batch(&["y"])).await;
+    assert_code(refused.error_code, ErrorCode::KafkaStorageError, "produce");
+    let fetched = fetch(&mut client, "t", lost, 0).await;
+    assert_code(fetched.error_code, ErrorCode::KafkaStorageError, "fetch");
+    drop(client);
+    node.stop().await;
+}

@@ -40,7 +40,8 @@ pub async fn handle(api: &Api, _: &Call, request: Request<DeleteRecordsRequest>)
                 .with_partitions(partitions),
         );
     }
-    let results = api.partitions.delete_records(i64::from(request.timeout_ms), deletes).await.all().await;
+    let results =
+        api.broker().partitions.delete_records(i64::from(request.timeout_ms), deletes).await.all().await;
     let accepted = topics
         .iter_mut()
         .flat_map(|topic| &mut topic.partitions)

@@ -29,9 +29,9 @@ pub async fn handle(
     // Volumes are asked for their size, which may block.
     let results = tokio::task::spawn_blocking(move || {
         let wanted = wanted(&request.body);
-        let directories = api.log_dirs.directories();
+        let directories = api.broker().log_dirs.directories();
         let described = directories.iter().map(|directory| describe(&api, directory, wanted.as_ref()));
-        described.chain(api.log_dirs.lost().iter().map(|path| out_of_service(&api, path))).collect()
+        described.chain(api.broker().log_dirs.lost().iter().map(|path| out_of_service(&api, path))).collect()
     });
     // The pool refuses work only while the process ends.
     DescribeLogDirsResponse { results: results.await.unwrap_or_default(), ..Default::default() }
@@ -62,7 +62,7 @@ fn describe(api: &Api, directory: &Arc<Directory>, wanted: Option<&Wanted>) -> D
         return result;
     }
     let mut topics: BTreeMap<String, Vec<DescribeLogDirsPartition>> = BTreeMap::new();
-    for partition in api.partitions.all().values() {
+    for partition in api.broker().partitions.all().values() {
         let name = &partition.name;
         let is_wanted =
             wanted.is_none_or(|wanted| wanted.contains(&(name.topic.to_string(), name.partition.0)));
@@ -74,7 +74,7 @@ fn describe(api: &Api, directory: &Arc<Directory>, wanted: Option<&Wanted>) -> D
         partitions.sort_by_key(|partition| partition.partition_index);
         DescribeLogDirsTopic { name: text(&name), partitions, ..Default::default() }
     });
-    let space = api.log_dirs.space(directory).ok();
+    let space = api.broker().log_dirs.space(directory).ok();
     let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     DescribeLogDirsResult {
         error_code: ErrorCode::None.code(),

@@ -43,7 +43,7 @@ async fn producers(api: &Api, topic: &str, partition: i32) -> Result<Vec<ActiveP
     topic_names::validate(topic).map_err(|_| ErrorCode::InvalidTopicException)?;
     let image = api.metadata.image();
     let led = api.led_by_name(&image, topic, partition, LeaderEpoch::UNKNOWN)?;
-    let asked = api.partitions.active_producers(led.partition.id).await;
+    let asked = api.broker().partitions.active_producers(led.partition.id).await;
     asked.ok_or(ErrorCode::NotLeaderOrFollower)
 }
 

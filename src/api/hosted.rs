@@ -53,8 +53,8 @@ impl Api {
         if image.topics.partition(id.topic_id, id.partition).is_none() {
             return Err(ErrorCode::UnknownTopicOrPartition);
         }
-        let Some(partition) = self.partitions.get(&id) else {
-            let is_unserved = self.partitions.is_unserved(&id);
+        let Some(partition) = self.broker().partitions.get(&id) else {
+            let is_unserved = self.broker().partitions.is_unserved(&id);
             return Err(if is_unserved {
                 ErrorCode::KafkaStorageError
             } else {

@@ -21,7 +21,7 @@ pub async fn handle(api: &Api, _: &Call, request: Request<InitProducerIdRequest>
         _ if !has_both => Err(ErrorCode::InvalidRequest),
         Some(id) if id.is_empty() => Err(ErrorCode::InvalidRequest),
         Some(_) => Err(ErrorCode::CoordinatorNotAvailable),
-        None => api.producer_ids.next().await.map_err(|error| {
+        None => api.broker().producer_ids.next().await.map_err(|error| {
             tracing::warn!(%error, "no producer id could be had");
             // Clients try again.
             ErrorCode::CoordinatorLoadInProgress

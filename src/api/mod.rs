@@ -7,6 +7,7 @@
 mod alteration;
 mod authorized;
 mod auto_topics;
+mod broker_part;
 mod call;
 mod config_resource;
 mod config_rules;
@@ -38,30 +39,23 @@ mod offset_for_leader_epoch;
 mod produce;
 mod update_features;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use kafka_protocol::protocol::Encodable;
 
+use broker_part::BrokerPart;
 pub use call::{Answer, Call, Handled, ListenerInfo, ListenerRole, Reply, Request};
-use fetch::FetchSessions;
 
 use crate::broker::dynamic_config::DynamicConfig;
-use crate::broker::log_dirs::LogDirs;
 use crate::broker::loggers::Loggers;
-use crate::broker::partitions::Partitions;
-use crate::broker::producer_ids::ProducerIds;
-use crate::broker::reconciler::Reconciled;
 use crate::broker::start::BrokerHandles;
 use crate::controller::MetadataHandle;
 use crate::metadata::Image;
 use crate::types::NodeId;
 use crate::wire::api::ApiRow;
 use crate::wire::frame::{self, FrameError, RequestFrame};
-
-/// A fetch session that was used so recently is not pushed out by another of its kind; Kafka's fixed value.
-const FETCH_SESSION_EVICTION_MS: i64 = 120_000;
 
 /// Who this node is.
 #[derive(Clone, Debug)]
@@ -76,47 +70,44 @@ pub struct Api {
     node: Node,
     config: Arc<DynamicConfig>,
     metadata: MetadataHandle,
-    partitions: Partitions,
-    producer_ids: ProducerIds,
-    reconciled: Reconciled,
-    log_dirs: Arc<LogDirs>,
     loggers: Arc<Loggers>,
-    fetch_sessions: FetchSessions,
     auto_topics: auto_topics::InFlight,
+    /// Empty on a node that is no broker, and until the broker is open: controllers are served before.
+    broker: OnceLock<BrokerPart>,
 }
 
 impl Api {
+    /// What a member of the metadata quorum can answer. [`Api::open_broker`] adds the rest.
     pub fn new(
         node: Node,
         config: Arc<DynamicConfig>,
         metadata: MetadataHandle,
-        broker: BrokerHandles,
         loggers: Arc<Loggers>,
     ) -> Api {
-        let BrokerHandles { partitions, producer_ids, reconciled, log_dirs, .. } = broker;
-        let settings = &config.latest().broker;
-        let slots = usize::try_from(settings.max_incremental_fetch_session_cache_slots).unwrap_or(0);
-        Api {
-            node,
-            config,
-            metadata,
-            partitions,
-            producer_ids,
-            reconciled,
-            log_dirs,
-            loggers,
-            fetch_sessions: FetchSessions::new(slots, FETCH_SESSION_EVICTION_MS),
-            auto_topics: auto_topics::InFlight::default(),
-        }
+        let auto_topics = auto_topics::InFlight::default();
+        Api { node, config, metadata, loggers, auto_topics, broker: OnceLock::new() }
+    }
+
+    /// From here on broker listeners can be served.
+    pub fn open_broker(&self, handles: BrokerHandles) {
+        let part = BrokerPart::new(handles, &self.config.latest().broker);
+        assert!(self.broker.set(part).is_ok(), "a node has one broker");
+    }
+
+    /// The broker of this node; for requests that only broker listeners serve.
+    fn broker(&self) -> &BrokerPart {
+        self.broker.get().expect("a broker listener answers nothing before the broker is open")
     }
 
     /// The metadata as of now, once this node serves what it says or the time is over: a client that is told of a change
     /// may use it at once.
     async fn served_image(&self, most: Duration) -> Arc<Image> {
         let image = self.metadata.image();
-        let mut reconciled = self.reconciled.clone();
-        // Late or not, the change is made, which is what the client is told.
-        let _ = tokio::time::timeout(most, reconciled.reached(image.version)).await;
+        if let Some(broker) = self.broker.get() {
+            let mut reconciled = broker.reconciled.clone();
+            // Late or not, the change is made, which is what the client is told.
+            let _ = tokio::time::timeout(most, reconciled.reached(image.version)).await;
+        }
         image
     }
 
@@ -133,6 +124,9 @@ impl Api {
         if !call.serves(frame.api.listeners) {
             let reason = format!("{} request on listener {}", frame.api.name, call.listener.name);
             return Handled::Done(Reply::Close(reason));
+        }
+        if call.listener.role == ListenerRole::Broker && self.broker.get().is_none() {
+            return Handled::Done(Reply::Close("the broker is not open yet".to_owned()));
         }
         self.dispatch(call, frame).await
     }

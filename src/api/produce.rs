@@ -63,14 +63,14 @@ pub async fn handle(
     let wants_answer = acks.is_some();
     let timeout_ms = i64::from(request.timeout_ms);
     let (mut parts, appends) = sort(api, version, may_write_internal, request);
-    let gathered = api.partitions.produce(acks, Origin::Client, timeout_ms, appends).await;
+    let gathered = api.broker().partitions.produce(acks, Origin::Client, timeout_ms, appends).await;
     let (api, listener) = (Arc::clone(api), Arc::clone(&call.listener));
     Answer::Later(Box::pin(async move {
         let mut results = gathered.all().await.into_iter();
         for part in &mut parts {
             if part.outcome.is_none() {
                 let id = TopicIdPartition { topic_id: part.topic_id, partition: PartitionIndex(part.index) };
-                let failed = |error| Failure::of(&error, || api.partitions.get(&id));
+                let failed = |error| Failure::of(&error, || api.broker().partitions.get(&id));
                 part.outcome = results.next().map(|result| result.map_err(failed));
             }
         }
@@ -181,7 +181,7 @@ fn sort(
                 Some(found) if found.partition(index).is_none() => {
                     Some(Failure::new(ErrorCode::UnknownTopicOrPartition))
                 }
-                Some(_) if api.partitions.is_unserved(&id) => {
+                Some(_) if api.broker().partitions.is_unserved(&id) => {
                     Some(Failure::new(ErrorCode::KafkaStorageError))
                 }
                 Some(_) => refuse_batch(version, partition.records.as_deref()).map(Failure::new),

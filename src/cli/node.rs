@@ -69,7 +69,8 @@ impl RunningNode {
         };
         let (handles, mut broker) = crate::broker::start::start(options, metadata.clone()).await?;
         let me = Node { id: node.node_id, cluster_id: Arc::from(directories.cluster_id.as_str()) };
-        let api = Arc::new(Api::new(me, Arc::clone(&dynamic), metadata.clone(), handles, loggers));
+        let api = Arc::new(Api::new(me, Arc::clone(&dynamic), metadata.clone(), loggers));
+        api.open_broker(handles);
         broker.unfence().await?;
         let addresses: Vec<_> = bound
             .iter()

@@ -42,7 +42,7 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>)
     let replica = replica_of(&request);
     let fresh_id = rand::random_range(1..=i32::MAX);
     let merge = session_request(version, &request, replica);
-    let session = match api.fetch_sessions.begin(merge, fresh_id, clock::wall()) {
+    let session = match api.broker().fetch_sessions.begin(merge, fresh_id, clock::wall()) {
         Ok(session) => session,
         Err(error) => return FetchResponse { error_code: error.code(), ..Default::default() },
     };

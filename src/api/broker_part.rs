@@ -1,0 +1,33 @@
+//! What handlers use of this node's broker, which a node that is only a controller lacks.
+//!
+//! Invariant: it is complete when it exists; a broker listener answers nothing before.
+
+use std::sync::Arc;
+
+use super::fetch::FetchSessions;
+use crate::broker::log_dirs::LogDirs;
+use crate::broker::partitions::Partitions;
+use crate::broker::producer_ids::ProducerIds;
+use crate::broker::reconciler::Reconciled;
+use crate::broker::start::BrokerHandles;
+use crate::config::BrokerConfig;
+
+/// A fetch session that was used so recently is not pushed out by another of its kind; Kafka's fixed value.
+const FETCH_SESSION_EVICTION_MS: i64 = 120_000;
+
+pub struct BrokerPart {
+    pub partitions: Partitions,
+    pub producer_ids: ProducerIds,
+    pub reconciled: Reconciled,
+    pub log_dirs: Arc<LogDirs>,
+    pub fetch_sessions: FetchSessions,
+}
+
+impl BrokerPart {
+    pub fn new(handles: BrokerHandles, settings: &BrokerConfig) -> BrokerPart {
+        let BrokerHandles { partitions, producer_ids, reconciled, log_dirs, .. } = handles;
+        let slots = usize::try_from(settings.max_incremental_fetch_session_cache_slots).unwrap_or(0);
+        let fetch_sessions = FetchSessions::new(slots, FETCH_SESSION_EVICTION_MS);
+        BrokerPart { partitions, producer_ids, reconciled, log_dirs, fetch_sessions }
+    }
+}

@@ -2,6 +2,7 @@
 //! point only upward in this list (`tests/tidy.rs` holds the table).
 
 pub mod types;
+mod fault;
 
 pub mod config;
 pub mod wire;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Top-level modules by layer, from the words up. Imports point to lower layers only.
 const LAYERS: &[&[&str]] = &[
-    &["types"],
+    &["types", "fault"],
     &["config", "wire"],
     &["storage", "replica", "metadata", "coordinator", "share", "security", "quota"],
     &["peer", "broker", "controller"],

@@ -20,7 +20,7 @@ use crate::types::{DirectoryId, MonotonicMs, directory_id};
 pub struct Directory {
     index: usize,
     dir: LogDir,
-    pub(super) flush: FlushQueue,
+    pub(crate) flush: FlushQueue,
     failure: OnceLock<String>,
     shards: Vec<ShardSender>,
     /// Segments that are no longer part of their logs, and when their files may go.

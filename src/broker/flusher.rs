@@ -72,6 +72,14 @@ pub struct Round {
     jobs: Vec<(usize, TopicIdPartition, FlushWork)>,
 }
 
+/// A round whose syncs are done, but that nobody has heard of.
+#[derive(Debug)]
+pub struct Synced {
+    partitions: Vec<TopicIdPartition>,
+    /// By shard.
+    reports: Vec<Vec<FlushReport>>,
+}
+
 impl FlushQueue {
     pub fn new(max_threads: usize) -> FlushQueue {
         FlushQueue {
@@ -192,6 +200,11 @@ impl FlushQueue {
 impl Round {
     /// Syncs, and reports per shard. The first failure fails the directory.
     pub fn run(self, directory: &Directory) {
+        self.sync(directory).report(directory);
+    }
+
+    /// Syncs. The first failure fails the directory.
+    pub fn sync(self, directory: &Directory) -> Synced {
         let mut reports: Vec<Vec<FlushReport>> = vec![Vec::new(); directory.shards().len()];
         let started = Instant::now();
         let mut partitions = Vec::with_capacity(self.jobs.len());
@@ -205,13 +218,19 @@ impl Round {
                 Err(error) => directory.fail(&format!("sync {}", work.dir().display()), &error),
             }
         }
-        let queue = &directory.flush;
-        queue.counters.count(partitions.len(), started.elapsed());
-        queue.finished(partitions.into_iter());
+        directory.flush.counters.count(partitions.len(), started.elapsed());
+        Synced { partitions, reports }
+    }
+}
+
+impl Synced {
+    /// Reports per shard, unless the directory has failed.
+    pub fn report(self, directory: &Directory) {
+        directory.flush.finished(self.partitions.into_iter());
         if !directory.is_online() {
             return; // a sync that went well beside one that failed proves nothing
         }
-        for (shard, flushed) in directory.shards().iter().zip(reports) {
+        for (shard, flushed) in directory.shards().iter().zip(self.reports) {
             if !flushed.is_empty() {
                 shard.send_event(Message::Flushed(flushed));
             }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::blocking;
 use super::directory::Directory;
 use crate::config::BrokerConfig;
 use crate::metadata::reconcile::Replica;
@@ -201,7 +202,9 @@ impl LogDirs {
         now: TimestampMs,
     ) -> Vec<Result<Opened, OpenError>> {
         let placement = Mutex::new(placement);
-        in_parallel(jobs, threads, |(replica, config)| self.open(replica, config, &placement, now))
+        in_parallel(jobs, blocking::threads(threads), |(replica, config)| {
+            self.open(replica, config, &placement, now)
+        })
     }
 
     fn open(

@@ -6,6 +6,7 @@
 //! `producer_ids`; and `start`, which puts it together.
 
 pub mod clock;
+mod blocking;
 pub mod reply;
 pub mod waiters;
 pub mod messages;

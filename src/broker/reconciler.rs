@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
+use super::blocking::blocking;
 use super::checkpoints::Checkpoints;
 use super::clock;
 use super::dynamic_config::DynamicConfig;
 use super::flusher::DEFAULT_THREADS;
-use super::lifecycle::Lifecycle;
 use super::log_dirs::{LogDirs, OpenError, Opened, Retired};
 use super::mailbox::Message;
 use super::messages::{Host, RoleSpec};
@@ -23,7 +23,7 @@ use crate::metadata::reconcile::{Changes, Reconfigured, Replica, Stop, changes};
 use crate::metadata::{Image, ImageVersion};
 use crate::replica::{BrokerStanding, Registration};
 use crate::storage::log::{Log, LogConfig};
-use crate::types::{NodeId, TopicIdPartition};
+use crate::types::{DirectoryId, NodeId, TopicIdPartition};
 
 /// How long a partition that could not be opened waits for the next attempt: the disk may have room again.
 const RETRY: Duration = Duration::from_secs(10);
@@ -39,6 +39,15 @@ impl Reconciled {
     }
 }
 
+/// What follows from a change and keeps nobody waiting.
+#[derive(Debug)]
+pub enum Chore {
+    /// Tell the cluster in which log directories partitions are.
+    ReportPlacement(Vec<(TopicIdPartition, DirectoryId)>),
+    /// Remove the files of deleted partitions after a delay.
+    Remove { retired: Vec<Retired>, delay_ms: i64 },
+}
+
 #[derive(Debug)]
 pub struct Reconciler {
     me: NodeId,
@@ -47,7 +56,7 @@ pub struct Reconciler {
     partitions: Partitions,
     dirs: Arc<LogDirs>,
     checkpoints: Arc<Checkpoints>,
-    lifecycle: Lifecycle,
+    chores: mpsc::UnboundedSender<Chore>,
     /// The image that this broker has caught up with.
     seen: Arc<Image>,
     /// Replicas that could not be opened for a reason that may pass.
@@ -63,24 +72,14 @@ impl Reconciler {
         partitions: Partitions,
         dirs: Arc<LogDirs>,
         checkpoints: Arc<Checkpoints>,
-        lifecycle: Lifecycle,
+        chores: mpsc::UnboundedSender<Chore>,
     ) -> (Reconciler, Reconciled) {
         let (reached, reconciled) = watch::channel(ImageVersion::default());
         let settings = TopicSettings::new(config.latest());
         warn_of(&settings, None);
         let (seen, failed) = Default::default();
-        let reconciler = Reconciler {
-            me,
-            config,
-            settings,
-            partitions,
-            dirs,
-            checkpoints,
-            lifecycle,
-            seen,
-            failed,
-            reached,
-        };
+        let reconciler =
+            Reconciler { me, config, settings, partitions, dirs, checkpoints, chores, seen, failed, reached };
         (reconciler, Reconciled(reconciled))
     }
 
@@ -98,12 +97,17 @@ impl Reconciler {
                     }
                 }
                 () = tokio::time::sleep(RETRY), if !self.failed.is_empty() => {
-                    let failed = std::mem::take(&mut self.failed);
-                    let image = self.seen.clone();
-                    self.start(failed, &image).await;
+                    self.retry().await;
                 }
             }
         }
+    }
+
+    /// Tries again to open what could not be opened.
+    pub async fn retry(&mut self) {
+        let failed = std::mem::take(&mut self.failed);
+        let image = self.seen.clone();
+        self.start(failed, &image).await;
     }
 
     /// Makes this broker what the image says.
@@ -148,7 +152,7 @@ impl Reconciler {
         let jobs: Vec<(Replica, Arc<LogConfig>)> = replicas.into_iter().map(with_config).collect();
         let mut hosts = Vec::with_capacity(jobs.len());
         let (mut placed, mut unserved) = (Vec::new(), Vec::new());
-        let Some((jobs, results)) = self.open(jobs).await else { return };
+        let (jobs, results) = self.open(jobs).await;
         for ((replica, _), result) in jobs.into_iter().zip(results) {
             match result {
                 Ok(opened) => {
@@ -181,13 +185,8 @@ impl Reconciler {
             self.tell(&id, Message::Host(Box::new(host))).await;
         }
         if !placed.is_empty() {
-            let lifecycle = self.lifecycle.clone();
             // What it leads to is reconciled like any other change.
-            tokio::spawn(async move {
-                if let Err(error) = lifecycle.report_placement(placed).await {
-                    tracing::warn!("Could not report in which log directories partitions are: {error}");
-                }
-            });
+            let _ = self.chores.send(Chore::ReportPlacement(placed));
         }
     }
 
@@ -195,12 +194,11 @@ impl Reconciler {
     async fn refresh_checkpoints(&self) {
         if self.dirs.take_replaced() || self.checkpoints.is_stale() {
             let checkpoints = self.checkpoints.clone();
-            // It panics only with the process.
-            let _ = tokio::task::spawn_blocking(move || checkpoints.write_all()).await;
+            blocking(move || checkpoints.write_all()).await;
         }
     }
 
-    async fn open(&self, jobs: Vec<(Replica, Arc<LogConfig>)>) -> Option<(Jobs, Results)> {
+    async fn open(&self, jobs: Vec<(Replica, Arc<LogConfig>)>) -> (Jobs, Results) {
         let is_start = self.seen.version == ImageVersion::default();
         let hosted = self.partitions.all();
         let hosted = hosted.values().map(|partition| &partition.directory);
@@ -211,15 +209,11 @@ impl Reconciler {
         // Later it is new logs that are made, which is waiting for the disk more than work.
         let threads = if is_start { recovering } else { DEFAULT_THREADS };
         let dirs = self.dirs.clone();
-        let opening = tokio::task::spawn_blocking(move || {
+        blocking(move || {
             let results = dirs.open_all(&jobs, placement, threads, clock::wall());
             (jobs, results)
-        });
-        match opening.await {
-            Ok(opened) => Some(opened),
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => None, // the process ends
-        }
+        })
+        .await
     }
 
     fn host(&self, replica: &Replica, opened: Opened, image: &Image) -> Host {
@@ -261,9 +255,9 @@ impl Reconciler {
         let delay_ms =
             retiring.iter().flat_map(|(_, log)| log).map(|log| log.config().file_delete_delay_ms).min();
         let (dirs, checkpoints) = (self.dirs.clone(), self.checkpoints.clone());
-        let retired = tokio::task::spawn_blocking(move || retire(&dirs, &checkpoints, retiring)).await;
-        if let (Ok(retired), Some(delay_ms)) = (retired, delay_ms) {
-            remove_later(self.dirs.clone(), retired, delay_ms);
+        let retired = blocking(move || retire(&dirs, &checkpoints, retiring)).await;
+        if let Some(delay_ms) = delay_ms {
+            let _ = self.chores.send(Chore::Remove { retired, delay_ms });
         }
     }
 
@@ -333,14 +327,4 @@ fn retire(
         }
     }
     retired
-}
-
-/// Removes the files of deleted partitions after a delay.
-fn remove_later(dirs: Arc<LogDirs>, retired: Vec<Retired>, delay_ms: i64) {
-    let delay = Duration::from_millis(u64::try_from(delay_ms).unwrap_or(0));
-    tokio::spawn(async move {
-        tokio::time::sleep(delay).await;
-        let removing = tokio::task::spawn_blocking(move || dirs.remove(&retired));
-        let _ = removing.await;
-    });
 }

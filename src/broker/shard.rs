@@ -4,7 +4,9 @@
 //! Must not know sockets, protocol messages or other shards. Invariant: each message is dealt with in the order in which it
 //! came; at the end of a step every touched partition has told its readers and its flusher.
 
+use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasherDefault;
 
 use super::clock::Now;
 use super::hosted::{AppendTerms, Desk, Hosted};
@@ -15,9 +17,12 @@ use crate::types::{MonotonicMs, NodeId, TopicIdPartition};
 /// How long the newest batches stay in memory when nothing more is appended.
 const TAIL_KEPT_MS: i64 = 30_000;
 
+/// Hashes without a random key, so that a simulation goes through the partitions in the same order each time.
+type Hashing = BuildHasherDefault<DefaultHasher>;
+
 #[derive(Debug)]
 pub struct Shard {
-    hosted: HashMap<TopicIdPartition, Hosted>,
+    hosted: HashMap<TopicIdPartition, Hosted, Hashing>,
     /// Partitions whose directory failed.
     offline: HashSet<TopicIdPartition>,
     touched: Vec<TopicIdPartition>,
@@ -33,7 +38,7 @@ impl Shard {
     /// The shard with this index on the node `me`.
     pub fn new(index: usize, me: NodeId) -> Shard {
         Shard {
-            hosted: HashMap::new(),
+            hosted: HashMap::default(),
             offline: HashSet::new(),
             touched: Vec::new(),
             desk: Desk::new(me, index),

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
+use super::blocking::blocking;
 use super::checkpoints::{self, CheckpointIntervals, Checkpoints, Periodic};
 use super::directory::Directory;
 use super::dynamic_config::DynamicConfig;
@@ -21,7 +22,7 @@ use super::log_dirs::LogDirs;
 use super::mailbox::{self, ShardSender, mailbox};
 use super::partitions::{Partition, Partitions};
 use super::producer_ids::ProducerIds;
-use super::reconciler::{Reconciled, Reconciler};
+use super::reconciler::{Chore, Reconciled, Reconciler};
 use super::shard::Shard;
 use crate::config::BrokerConfig;
 use crate::controller::MetadataHandle;
@@ -121,8 +122,9 @@ pub async fn start(
     let lifecycle = Lifecycle::register(metadata.clone(), config.clone(), identity).await?;
 
     let checkpoints = Arc::new(Checkpoints::new(disk, partitions.clone(), dirs.clone()));
+    let (chores, to_do) = mpsc::unbounded_channel();
     let (mut reconciler, reconciled) =
-        Reconciler::new(id, config, partitions.clone(), dirs.clone(), checkpoints.clone(), lifecycle.clone());
+        Reconciler::new(id, config, partitions.clone(), dirs.clone(), checkpoints.clone(), chores);
     reconciler.catch_up(metadata.image()).await;
     tell_strays(&dirs);
     let intervals = CheckpointIntervals {
@@ -136,6 +138,7 @@ pub async fn start(
     let tasks = vec![
         tokio::spawn(reconciler.run(metadata.subscribe())),
         tokio::spawn(give_out),
+        tokio::spawn(do_chores(to_do, dirs.clone(), lifecycle.clone())),
         tokio::spawn(report_failures(failure, dirs.clone(), lifecycle.clone())),
         tokio::task::spawn_blocking(move || old_dirs.remove(&old_dirs.take_interrupted())),
     ];
@@ -240,6 +243,27 @@ fn tell_strays(dirs: &LogDirs) {
     }
 }
 
+/// Does what the reconciler leaves to others, each thing by itself.
+async fn do_chores(mut chores: mpsc::UnboundedReceiver<Chore>, dirs: Arc<LogDirs>, lifecycle: Lifecycle) {
+    while let Some(chore) = chores.recv().await {
+        let (dirs, lifecycle) = (dirs.clone(), lifecycle.clone());
+        tokio::spawn(async move {
+            match chore {
+                Chore::ReportPlacement(placed) => {
+                    if let Err(error) = lifecycle.report_placement(placed).await {
+                        tracing::warn!("Could not report in which log directories partitions are: {error}");
+                    }
+                }
+                Chore::Remove { retired, delay_ms } => {
+                    let delay = Duration::from_millis(u64::try_from(delay_ms).unwrap_or(0));
+                    tokio::time::sleep(delay).await;
+                    blocking(move || dirs.remove(&retired)).await;
+                }
+            }
+        });
+    }
+}
+
 /// Tells the cluster of log directories that fail. When none is left there is nothing that the cluster could do better, and
 /// the partitions go on answering that their storage is out of service.
 async fn report_failures(failure: Arc<Notify>, dirs: Arc<LogDirs>, lifecycle: Lifecycle) {
@@ -255,17 +279,5 @@ async fn report_failures(failure: Arc<Notify>, dirs: Arc<LogDirs>, lifecycle: Li
         if let Err(error) = lifecycle.report_failed_directories(failed).await {
             tracing::error!("Could not report failed log directories: {error}");
         }
-    }
-}
-
-/// Runs what blocks on the disk away from the tasks.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is going away, and whoever waits here with it.
-            Err(_) => std::future::pending().await,
-        },
     }
 }

@@ -9,11 +9,11 @@
 //! question (OffsetForLeaderEpoch) of older protocols is not asked.
 
 use super::LogPosition;
-use super::fault::{self, Fault};
 use super::following::{
     Bounds, BoundsQuery, EpochEnd, FetchAnswer, FetchFrom, FollowerConfig, FollowerEffect, FollowerLog,
     FollowerState, LocalFailure, Refusal, Stopped, Term, Wants,
 };
+use crate::fault::{self, Fault};
 use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset};
 
 /// The first pause after an error; each further one is twice as long. Short, because most errors are those of an

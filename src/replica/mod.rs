@@ -8,7 +8,6 @@
 //! Invariants: the high watermark never falls within a leader epoch and never passes what the in-sync replicas hold;
 //! each token that was handed in is answered exactly once.
 
-mod fault;
 mod fetch_plan;
 mod follower;
 mod following;

@@ -1,8 +1,9 @@
-//! Deliberate faults of the follower, to show that the laws find them. A test turns one on for its thread; outside of tests
+//! Deliberate faults, to show that laws and simulations find them. A test turns one on for its thread; outside of tests
 //! there is nothing to turn on, and the questions compile to `false`.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
+    // Of a follower.
     /// What is only appended is reported as flushed.
     ReportsUnflushed,
     /// The last fetched epoch is not sent, so no divergence is noticed.
@@ -19,7 +20,7 @@ pub(super) enum Fault {
 
 #[cfg(test)]
 impl Fault {
-    pub(super) const ALL: [Fault; 6] = [
+    pub(crate) const OF_FOLLOWER: [Fault; 6] = [
         Fault::ReportsUnflushed,
         Fault::HidesLastEpoch,
         Fault::CutsBelowHighWatermark,
@@ -35,18 +36,18 @@ thread_local! {
 }
 
 #[cfg(test)]
-pub(super) fn is_active(fault: Fault) -> bool {
+pub(crate) fn is_active(fault: Fault) -> bool {
     ACTIVE.get() == Some(fault)
 }
 
 #[cfg(not(test))]
-pub(super) const fn is_active(_: Fault) -> bool {
+pub(crate) const fn is_active(_: Fault) -> bool {
     false
 }
 
 /// Runs `test` with the fault.
 #[cfg(test)]
-pub(super) fn with<T>(fault: Fault, test: impl FnOnce() -> T) -> T {
+pub(crate) fn with<T>(fault: Fault, test: impl FnOnce() -> T) -> T {
     ACTIVE.set(Some(fault));
     let result = test();
     ACTIVE.set(None);

@@ -7,6 +7,8 @@
 mod admin;
 #[path = "node/client.rs"]
 mod client;
+#[path = "node/cluster_admin.rs"]
+mod cluster_admin;
 #[path = "node/connection.rs"]
 mod connection;
 #[path = "node/fetch.rs"]

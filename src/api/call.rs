@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kafka_protocol::protocol::{Decodable, StrBytes};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::types::Principal;
 use crate::wire::api::Listeners;
 use crate::wire::frame::{RequestFrame, decode};
 use crate::wire::rope::Rope;
@@ -33,14 +34,21 @@ pub type Slot = [Option<OwnedSemaphorePermit>; 2];
 #[derive(Debug)]
 pub struct Call {
     pub listener: Arc<ListenerInfo>,
+    /// Who asks.
+    pub principal: Principal,
     /// A place among `queued.max.requests`, and a share of `queued.max.request.bytes`.
     slot: Mutex<Slot>,
     only_waits: AtomicBool,
 }
 
 impl Call {
+    /// A request of somebody who has not said who they are.
     pub fn new(listener: Arc<ListenerInfo>) -> Call {
-        Call { listener, slot: Mutex::default(), only_waits: AtomicBool::new(false) }
+        Call::of(listener, Principal::anonymous())
+    }
+
+    pub fn of(listener: Arc<ListenerInfo>, principal: Principal) -> Call {
+        Call { listener, principal, slot: Mutex::default(), only_waits: AtomicBool::new(false) }
     }
 
     /// Whether an API with these listeners is served where the call came in.

@@ -2,7 +2,11 @@
 
 use crate::config::AlterErrorKind;
 use crate::controller::ProposeError;
+use crate::metadata::brokers::BrokerEpochError;
 use crate::metadata::configs::AlterConfigError;
+use crate::metadata::elect_leaders::ElectLeaderError;
+use crate::metadata::producer_ids::AllocateProducerIdsError;
+use crate::metadata::reassign::ReassignError;
 use crate::metadata::topics::{
     AssignmentError, CreatePartitionsError, CreateTopicError, DeleteTopicError, TooManyPartitions,
 };
@@ -109,6 +113,52 @@ impl From<AlterConfigError> for Refusal {
                 AlterErrorKind::InvalidConfig => ErrorCode::InvalidConfig,
                 AlterErrorKind::InvalidRequest => ErrorCode::InvalidRequest,
             },
+        };
+        Refusal::new(code, error.to_string())
+    }
+}
+
+impl From<BrokerEpochError> for Refusal {
+    fn from(error: BrokerEpochError) -> Refusal {
+        Refusal::new(ErrorCode::StaleBrokerEpoch, error.to_string())
+    }
+}
+
+impl From<AllocateProducerIdsError> for Refusal {
+    fn from(error: AllocateProducerIdsError) -> Refusal {
+        let code = match &error {
+            AllocateProducerIdsError::BrokerNotRegistered(_)
+            | AllocateProducerIdsError::StaleBrokerEpoch { .. } => ErrorCode::StaleBrokerEpoch,
+            AllocateProducerIdsError::Exhausted => ErrorCode::UnknownServerError,
+        };
+        Refusal::new(code, error.to_string())
+    }
+}
+
+impl From<ElectLeaderError> for Refusal {
+    fn from(error: ElectLeaderError) -> Refusal {
+        let code = match error {
+            ElectLeaderError::UnknownTopic | ElectLeaderError::UnknownPartition => {
+                ErrorCode::UnknownTopicOrPartition
+            }
+            ElectLeaderError::NotNeeded => ErrorCode::ElectionNotNeeded,
+            ElectLeaderError::PreferredNotAvailable => ErrorCode::PreferredLeaderNotAvailable,
+            ElectLeaderError::EligibleNotAvailable => ErrorCode::EligibleLeadersNotAvailable,
+        };
+        Refusal::new(code, error.to_string())
+    }
+}
+
+impl From<ReassignError> for Refusal {
+    fn from(error: ReassignError) -> Refusal {
+        let code = match &error {
+            ReassignError::UnknownTopic | ReassignError::UnknownPartition => {
+                ErrorCode::UnknownTopicOrPartition
+            }
+            ReassignError::NoneInProgress => ErrorCode::NoReassignmentInProgress,
+            ReassignError::Assignment(error) => assignment(error),
+            ReassignError::ReplicationFactor { .. } => ErrorCode::InvalidReplicationFactor,
+            ReassignError::UncleanRevert => ErrorCode::InvalidReplicaAssignment,
         };
         Refusal::new(code, error.to_string())
     }

@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 use crate::config::{BrokerConfig, Layers, Texts};
 use crate::metadata::Image;
 use crate::metadata::configs::{ConfigResource, ConfigValues, ResourceType};
+use crate::metadata::election::ElectionDefaults;
 use crate::types::NodeId;
 
 /// The configuration at one moment.
@@ -20,6 +21,17 @@ pub struct Effective {
     pub broker: BrokerConfig,
     cluster: ConfigValues,
     own: ConfigValues,
+}
+
+impl Effective {
+    /// What elections go by on topics that do not say otherwise.
+    pub fn election_defaults(&self) -> ElectionDefaults {
+        let topic = self.layers.topic_config(&Texts::new());
+        ElectionDefaults {
+            min_insync_replicas: topic.min_insync_replicas,
+            unclean_leader_election: topic.unclean_leader_election_enable,
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::dynamic_config::DynamicConfig;
-use crate::config::Texts;
 use crate::controller::{MetadataHandle, ProposeError};
 use crate::metadata::brokers::{
     self, BrokerEpochError, Endpoint, Heartbeat, HeartbeatReply, RegisterBrokerError, Registration,
@@ -124,7 +123,10 @@ impl Lifecycle {
         placed: Vec<(TopicIdPartition, DirectoryId)>,
     ) -> Result<(), LifecycleError> {
         let (id, epoch) = (self.id, self.epoch);
-        let decide = move |image: &Image| topics::assign_directories(image, id, epoch, &placed);
+        let config = Arc::clone(&self.config);
+        let decide = move |image: &Image| {
+            topics::assign_directories(image, id, epoch, &placed, election_defaults(&config, image))
+        };
         // A partition that is gone by now needs no directory.
         self.metadata.run(decide).await??;
         Ok(())
@@ -193,9 +195,5 @@ fn cordoned(
 
 /// What elections go by on topics that do not say otherwise.
 fn election_defaults(config: &DynamicConfig, image: &Image) -> ElectionDefaults {
-    let topic = config.at(image).layers.topic_config(&Texts::new());
-    ElectionDefaults {
-        min_insync_replicas: topic.min_insync_replicas,
-        unclean_leader_election: topic.unclean_leader_election_enable,
-    }
+    config.at(image).election_defaults()
 }

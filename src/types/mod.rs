@@ -176,6 +176,23 @@ pub struct TopicIdPartition {
     pub partition: PartitionIndex,
 }
 
+/// Who a client is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Principal {
+    /// `User` for clients.
+    pub kind: Arc<str>,
+    pub name: Arc<str>,
+    /// Whether it showed a delegation token.
+    pub token_authenticated: bool,
+}
+
+impl Principal {
+    /// Kafka's name for who has not said who they are.
+    pub fn anonymous() -> Principal {
+        Principal { kind: "User".into(), name: "ANONYMOUS".into(), token_authenticated: false }
+    }
+}
+
 /// Kafka's text form of an id: URL-safe base64 of the 16 bytes without padding, 22 letters.
 pub mod kafka_uuid {
     use super::Uuid;

@@ -124,22 +124,48 @@ macro_rules! for_each_api {
             { 37, CreatePartitions, 0..=3, flexible 2, [broker, controller], advertised 0,
               $crate::wire::messages::CreatePartitionsRequest => $crate::wire::messages::CreatePartitionsResponse,
               create_partitions::handle }
+            { 43, ElectLeaders, 0..=2, flexible 2, [broker, controller], advertised 0,
+              $crate::wire::messages::ElectLeadersRequest => $crate::wire::messages::ElectLeadersResponse,
+              elect_leaders::handle }
             { 44, IncrementalAlterConfigs, 0..=1, flexible 1, [broker, controller], advertised 0,
               $crate::wire::messages::IncrementalAlterConfigsRequest
                   => $crate::wire::messages::IncrementalAlterConfigsResponse,
               incremental_alter_configs::handle }
+            { 45, AlterPartitionReassignments, 0..=1, flexible 0, [broker, controller], advertised 0,
+              $crate::wire::messages::AlterPartitionReassignmentsRequest
+                  => $crate::wire::messages::AlterPartitionReassignmentsResponse,
+              alter_partition_reassignments::handle }
+            { 46, ListPartitionReassignments, 0..=0, flexible 0, [broker, controller], advertised 0,
+              $crate::wire::messages::ListPartitionReassignmentsRequest
+                  => $crate::wire::messages::ListPartitionReassignmentsResponse,
+              list_partition_reassignments::handle }
             { 55, DescribeQuorum, 0..=2, flexible 0, [broker, controller], advertised 0,
               $crate::wire::messages::DescribeQuorumRequest => $crate::wire::messages::DescribeQuorumResponse,
               describe_quorum::handle }
             { 57, UpdateFeatures, 0..=2, flexible 0, [broker, controller], advertised 0,
               $crate::wire::messages::UpdateFeaturesRequest => $crate::wire::messages::UpdateFeaturesResponse,
               update_features::handle }
+            { 58, Envelope, 0..=0, flexible 0, [controller], advertised 0,
+              $crate::wire::messages::EnvelopeRequest => $crate::wire::messages::EnvelopeResponse,
+              envelope::handle }
             { 60, DescribeCluster, 0..=2, flexible 0, [broker, controller], advertised 0,
               $crate::wire::messages::DescribeClusterRequest => $crate::wire::messages::DescribeClusterResponse,
               describe_cluster::handle }
             { 61, DescribeProducers, 0..=0, flexible 0, [broker], advertised 0,
               $crate::wire::messages::DescribeProducersRequest => $crate::wire::messages::DescribeProducersResponse,
               describe_producers::handle }
+            { 64, UnregisterBroker, 0..=0, flexible 0, [broker, controller], advertised 0,
+              $crate::wire::messages::UnregisterBrokerRequest
+                  => $crate::wire::messages::UnregisterBrokerResponse,
+              unregister_broker::handle }
+            { 67, AllocateProducerIds, 0..=0, flexible 0, [controller], advertised 0,
+              $crate::wire::messages::AllocateProducerIdsRequest
+                  => $crate::wire::messages::AllocateProducerIdsResponse,
+              allocate_producer_ids::handle }
+            { 73, AssignReplicasToDirs, 0..=0, flexible 0, [controller], advertised 0,
+              $crate::wire::messages::AssignReplicasToDirsRequest
+                  => $crate::wire::messages::AssignReplicasToDirsResponse,
+              assign_replicas_to_dirs::handle }
             { 74, ListConfigResources, 0..=1, flexible 0, [broker], advertised 0,
               $crate::wire::messages::ListConfigResourcesRequest
                   => $crate::wire::messages::ListConfigResourcesResponse,

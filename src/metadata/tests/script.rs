@@ -215,7 +215,8 @@ impl Script {
         let at = TopicIdPartition { topic_id, partition };
         let epoch = args.int("epoch").map_or_else(|| self.epoch(args.node()), BrokerEpoch);
         let assignments = [(at, args.ids("dir")[0])];
-        let decision = topics::assign_directories(&self.cluster.image, args.node(), epoch, &assignments);
+        let decision =
+            topics::assign_directories(&self.cluster.image, args.node(), epoch, &assignments, self.defaults);
         self.commit(decision)
     }
 

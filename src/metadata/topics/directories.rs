@@ -1,8 +1,10 @@
 //! A broker with several log directories tells in which of them its replicas are (KIP-858).
 
 use crate::metadata::brokers::{BrokerEpochError, check_epoch};
+use crate::metadata::election::{BrokerChange, ElectionDefaults};
+use crate::metadata::partition_change::PartitionChange;
 use crate::metadata::record::Record;
-use crate::metadata::{Decision, Image};
+use crate::metadata::{Decision, Draft, Image};
 use crate::types::{BrokerEpoch, DirectoryId, NodeId, TopicIdPartition};
 use crate::wire::messages::metadata::PartitionChangeRecord;
 
@@ -21,25 +23,45 @@ pub enum AssignDirectoryError {
 pub type AssignDirectoriesReply =
     Result<Vec<(TopicIdPartition, Result<(), AssignDirectoryError>)>, BrokerEpochError>;
 
-/// Takes down where replicas of `broker` are.
+/// Takes down where replicas of `broker` are. One that is in a directory that the broker does not have online leaves the
+/// ISR.
 pub fn assign_directories(
     image: &Image,
     broker: NodeId,
     epoch: BrokerEpoch,
     assignments: &[(TopicIdPartition, DirectoryId)],
+    defaults: ElectionDefaults,
 ) -> Decision<AssignDirectoriesReply> {
-    if let Err(error) = check_epoch(image, broker, epoch) {
-        return Decision::reply(Err(error));
+    let registration = match check_epoch(image, broker, epoch) {
+        Ok(registration) => registration,
+        Err(error) => return Decision::reply(Err(error)),
+    };
+    let mut draft = Draft::new(image);
+    let mut outcomes = Vec::with_capacity(assignments.len());
+    for &(partition, directory) in assignments {
+        let outcome = assign_one(&draft.image, broker, partition, directory);
+        outcomes.push((partition, outcome.map(|record| record.into_iter().for_each(|r| draft.add(r)))));
     }
-    let mut records = Vec::new();
-    let outcomes = assignments
-        .iter()
-        .map(|&(partition, directory)| {
-            let record = assign_one(image, broker, partition, directory);
-            (partition, record.map(|record| records.extend(record)))
-        })
-        .collect();
-    Decision::new(records, Ok(outcomes))
+    for &(partition, directory) in assignments {
+        if !registration.has_online(directory) {
+            let left = leaves_isr(&draft.image, broker, partition, defaults);
+            left.into_iter().for_each(|record| draft.add(record));
+        }
+    }
+    draft.decision(Ok(outcomes))
+}
+
+/// What the loss of one replica makes of a partition.
+fn leaves_isr(
+    image: &Image,
+    broker: NodeId,
+    at: TopicIdPartition,
+    defaults: ElectionDefaults,
+) -> Option<Record> {
+    let topic = image.topics.by_id(at.topic_id)?;
+    let partition = topic.partition(at.partition).filter(|partition| partition.isr.contains(&broker))?;
+    let change = PartitionChange::new(image, topic, at.partition, partition, defaults);
+    change.unclean_if_allowed().broker(BrokerChange::Leaves(broker)).record()
 }
 
 fn assign_one(

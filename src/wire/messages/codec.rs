@@ -75,7 +75,7 @@ const fn digits(text: &[u8], mut at: usize) -> (i16, usize) {
 pub enum Kind {
     Request,
     Response,
-    /// A record of a log: no header.
+    /// A record of a log, or a part of something else: no header.
     Record,
 }
 
@@ -85,8 +85,8 @@ impl Kind {
         match word.as_bytes() {
             b"request" => Kind::Request,
             b"response" => Kind::Response,
-            b"metadata" | b"record" => Kind::Record,
-            _ => panic!("a message is a request, response, metadata or record"),
+            b"metadata" | b"record" | b"data" => Kind::Record,
+            _ => panic!("a message is a request, response, metadata, record or data"),
         }
     }
 }

@@ -20,8 +20,8 @@
 //! `Option`; without a default it starts as an empty value, as in Kafka, and with `= null` as `None`. The attributes
 //! of a field come in the order nullable, tagged, ignorable, default.
 //!
-//! The first word in the brackets is the kind: `request` and `response` choose the header version, `metadata` and
-//! `record` have no header. The number is the API key, or the record's type. `exchanges!` ties a request to its response.
+//! The first word in the brackets is the kind: `request` and `response` choose the header version, `metadata`, `record` and
+//! `data` have no header. The number is the API key, or the record's type. `exchanges!` ties a request to its response.
 //!
 //! Each message becomes a plain struct (public fields, `Default`, `Clone`, `Debug`, `PartialEq`) with the kafka-protocol
 //! crate's `Encodable`, `Decodable`, `Message` and `HeaderVersion`, and with [`codec::Schema`]. To encode a field that is
@@ -240,6 +240,7 @@ macro_rules! exchanges {
 pub mod add_raft_voter;
 pub mod api_versions;
 pub mod broker_heartbeat;
+pub mod default_principal;
 pub mod describe_log_dirs;
 pub mod fetch_response;
 pub mod list_offsets;

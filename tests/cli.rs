@@ -183,18 +183,64 @@ fn directories_are_formatted_once() {
 fn what_cannot_be_formatted_is_refused_before_anything_is_written() {
     let place = Place::new();
     let id = random_uuid();
+    let voter = "1@127.0.0.1:9093:MvDxzVmcRsaTz33bUuRU6A";
     for (arguments, words) in [
         (vec!["--cluster-id", "short"], "an id of 22 letters"),
         (vec!["--cluster-id", &id, "--release-version", "9.9"], "9.9 is not a metadata version"),
         (vec!["--cluster-id", &id, "--feature", "group.version=many"], "not a level"),
         (vec!["--cluster-id", &id, "--feature", "no.such.feature=1"], "no.such.feature"),
-        (vec!["--cluster-id", &id, "--no-initial-controllers"], "--standalone"),
+        (vec!["--cluster-id", &id, "--feature", "kraft.version=2"], "kraft.version"),
+        (
+            vec!["--cluster-id", &id, "--feature", "kraft.version=1"],
+            "not possible with controller.quorum.voters",
+        ),
+        (vec!["--cluster-id", &id, "--standalone"], "controller.quorum.voters is set"),
+        (vec!["--cluster-id", &id, "--initial-controllers", voter], "controller.quorum.voters is set"),
+        (vec!["--cluster-id", &id, "--standalone", "--no-initial-controllers"], "only one of"),
+        (vec![], "--cluster-id"),
     ] {
         place.run(&[&["storage", "format"], &arguments[..]].concat()).expect(1).complains(words);
         assert!(!place.path("a").exists() && !place.path("b").exists(), "{arguments:?}");
     }
-    let older = ["storage", "format", "--cluster-id", &id, "--release-version", "4.0", "--standalone"];
-    place.run(&older).expect(0).says("with metadata.version 4.0-IV3");
+    let older = ["storage", "format", "--cluster-id", &id, "--release-version", "4.0"];
+    place.run(&older).expect(0).says("Formatting metadata directory").says("with metadata.version 4.0-IV3");
+}
+
+#[test]
+fn a_dynamic_quorum_begins_with_the_voters_that_it_is_formatted_with() {
+    let place = Place::new();
+    let lines = "controller.quorum.voters=\ncontroller.quorum.bootstrap.servers=127.0.0.1:9093\n";
+    let id = random_uuid();
+    let format = |options: &[&str], lines: &str| {
+        for dir in ["a", "b"] {
+            let _ = std::fs::remove_dir_all(place.path(dir));
+        }
+        place.configure(lines);
+        place.run(&[&["storage", "format", "--cluster-id", &id], options].concat())
+    };
+    format(&[], lines).expect(1).complains("one of --standalone, --initial-controllers");
+    format(&["-f", "kraft.version=0", "-N"], lines)
+        .expect(1)
+        .complains("controller.quorum.voters, which is not");
+    format(&["-I", "1@host:9093"], lines).expect(1).complains("ID@HOST:PORT:DIRECTORY-ID");
+    format(&["-s"], lines)
+        .expect(0)
+        .says("Formatting dynamic metadata voter directory")
+        .says("data directory");
+    format(&["-N"], lines).expect(0).says("Formatting metadata directory");
+    let directory = "JEXY6aqzQY-32P5TStzaFg";
+    let others = format!("2@127.0.0.1:9094:{directory}");
+    format(&["-I", &others], lines).expect(0).says("Formatting dynamic metadata directory");
+    // Who is a voter has the directory that the others know it by.
+    let all = format!("1@127.0.0.1:9093:MvDxzVmcRsaTz33bUuRU6A,{others}");
+    format(&["--initial-controllers", &all], lines).expect(0);
+    let info = place.run(&["storage", "info"]).expect(0);
+    info.says("directory.id=MvDxzVmcRsaTz33bUuRU6A");
+
+    let broker = format!("{lines}process.roles=broker\nlisteners=PLAINTEXT://127.0.0.1:0\n");
+    format(&["-s"], &broker).expect(1).complains("--standalone is for controllers");
+    format(&[], &broker).expect(0).says("Formatting metadata directory");
+    assert!(!place.path("a").join("__cluster_metadata-0").exists(), "only controllers begin clusters");
 }
 
 #[test]

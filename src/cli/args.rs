@@ -95,10 +95,10 @@ pub struct FormatArgs {
     #[arg(short = 'f', long, value_name = "FEATURE=LEVEL", value_parser = key_value)]
     pub feature: Vec<(String, String)>,
     /// Let this node be the only voter of a new quorum
-    #[arg(short, long, conflicts_with_all = ["initial_controllers", "no_initial_controllers"])]
+    #[arg(short, long)]
     pub standalone: bool,
     /// The voters of a new quorum: ID@HOST:PORT:DIRECTORY-ID, separated by commas
-    #[arg(short = 'I', long, value_name = "VOTERS", conflicts_with = "no_initial_controllers")]
+    #[arg(short = 'I', long, value_name = "VOTERS")]
     pub initial_controllers: Option<String>,
     /// Let this node find its quorum when it starts
     #[arg(short = 'N', long)]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::storage::checkpoint::MetaProperties;
+use crate::storage::checkpoint::{META_PROPERTIES_FILE, MetaProperties};
 use crate::storage::disk::Disk;
 use crate::storage::log_dir::{Claim, LogDir, LogDirError, Owner};
 use crate::types::{DirectoryId, NodeId, Uuid, kafka_uuid};
@@ -18,6 +18,18 @@ pub enum DirectoryError {
         "{0}, and a node that is part of a quorum does not format by itself: run 'floodmark storage format'"
     )]
     NotFormatted(LogDirError),
+    #[error(
+        "{empty} is not formatted, but {other} is, for this node: what {empty} held is lost, or it is not mounted. If it \
+         is to be used empty, run 'floodmark storage format --ignore-formatted'",
+        empty = empty.display(), other = other.display()
+    )]
+    Emptied { empty: PathBuf, other: PathBuf },
+    #[error(
+        "{dir} has no {META_PROPERTIES_FILE} but holds {found}: it was in use before. Bring the file back, or \
+         run 'floodmark storage format'",
+        dir = dir.display()
+    )]
+    NotEmpty { dir: PathBuf, found: String },
     #[error("CLUSTER_ID '{0}' is not an id: 22 letters as 'floodmark storage random-uuid' prints them")]
     ClusterId(String),
     #[error(transparent)]
@@ -61,6 +73,10 @@ pub fn take(disk: &Arc<dyn Disk>, wanted: &Wanted<'_>) -> Result<Directories, Di
     for path in all {
         claims.extend(taking.or_leave_out(path, Claim::take(Arc::clone(disk), path))?);
     }
+    if wanted.format {
+        check_never_formatted(wanted, &claims)?;
+    }
+    claims.sort_by_key(|claim| claim.path() == wanted.metadata_dir);
     let cluster_id = cluster_id(wanted, &claims)?;
     let owner = Owner { cluster_id, node_id: wanted.node };
     let mut ours = Vec::new();
@@ -120,6 +136,33 @@ impl Taking<'_> {
     }
 }
 
+/// Makes sure that a directory which would be formatted never was: formatting it anew would forget what it held. Whoever adds
+/// an empty directory to a node says so by formatting it.
+fn check_never_formatted(wanted: &Wanted<'_>, claims: &[Claim]) -> Result<(), DirectoryError> {
+    // The metadata directory is formatted last, so a start that was cut short has left neither it nor traces of use.
+    let mut in_use = None;
+    for claim in claims.iter().filter(|claim| claim.properties().is_some()) {
+        if claim.path() == wanted.metadata_dir || claim.trace_of_use()?.is_some() {
+            in_use = Some(claim.path());
+        }
+    }
+    for claim in claims.iter().filter(|claim| claim.properties().is_none()) {
+        let dir = claim.path().to_owned();
+        match (claim.trace_of_use()?, in_use) {
+            (Some(found), _) => return Err(DirectoryError::NotEmpty { dir, found }),
+            (None, Some(other)) => {
+                return Err(DirectoryError::Emptied { empty: dir, other: other.to_owned() });
+            }
+            (None, None) if claim.is_new() => {}
+            (None, None) => tracing::warn!(
+                "{} is there but empty, and is formatted now. If it should hold data, stop this node and look for it",
+                dir.display()
+            ),
+        }
+    }
+    Ok(())
+}
+
 /// That of a directory that is formatted, else the one given, else a new one.
 fn cluster_id(wanted: &Wanted<'_>, claims: &[Claim]) -> Result<String, DirectoryError> {
     if let Some(properties) = claims.iter().find_map(Claim::properties) {
@@ -152,9 +195,9 @@ pub fn format(
     dir: &Path,
     node_id: NodeId,
     cluster_id: &str,
+    id: DirectoryId,
 ) -> Result<(), LogDirError> {
-    let properties =
-        MetaProperties { cluster_id: cluster_id.to_owned(), node_id, directory_id: Some(random_id()) };
+    let properties = MetaProperties { cluster_id: cluster_id.to_owned(), node_id, directory_id: Some(id) };
     Claim::take(Arc::clone(disk), dir)?.format(properties)
 }
 
@@ -203,6 +246,49 @@ mod tests {
         assert!(matches!(take_of(&all, &b), Err(DirectoryError::LogDir(LogDirError::Io { .. }))));
         let metadata = root.path().join("metadata");
         assert!(matches!(take_of(&[b, c], &metadata), Err(DirectoryError::NoneLeft)));
+    }
+
+    #[test]
+    fn a_directory_that_was_formatted_is_not_formatted_by_itself() {
+        let root = tempfile::tempdir().unwrap();
+        let [a, b, m] = ["a", "b", "m"].map(|name| root.path().join(name));
+        let dirs = [a.clone(), b.clone()];
+        let properties = |dir: &Path| dir.join(META_PROPERTIES_FILE);
+        // An empty mount point is as good as a new directory.
+        std::fs::create_dir_all(b.join("lost+found")).unwrap();
+        drop(take_of(&dirs, &m).unwrap());
+        // The first start was cut short: the metadata directory is formatted last.
+        for dir in [&a, &m] {
+            std::fs::remove_file(properties(dir)).unwrap();
+        }
+        drop(take_of(&dirs, &m).unwrap());
+        // The metadata directory knows that there were others.
+        for dir in [&a, &b] {
+            std::fs::remove_dir_all(dir).unwrap();
+            let refused = take_of(&dirs, &m).unwrap_err();
+            assert!(
+                matches!(&refused, DirectoryError::Emptied { empty, other } if empty == dir && *other == m)
+            );
+            let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+            let cluster_id = read(&m).cluster_id;
+            format(&disk, dir, NodeId(1), &cluster_id, random_id()).unwrap();
+            drop(take_of(&dirs, &m).unwrap());
+        }
+        // And so does a directory that has been in use.
+        std::fs::create_dir(a.join("orders-0")).unwrap();
+        std::fs::remove_dir_all(&m).unwrap();
+        let refused = take_of(&dirs, &m).unwrap_err();
+        assert!(matches!(&refused, DirectoryError::Emptied { empty, other } if *empty == m && *other == a));
+        // A directory that only lost what says whose it is is not empty.
+        std::fs::remove_file(properties(&a)).unwrap();
+        let refused = take_of(std::slice::from_ref(&a), &a).unwrap_err();
+        assert!(
+            matches!(&refused, DirectoryError::NotEmpty { dir, found } if *dir == a && found == "orders-0")
+        );
+    }
+
+    fn read(dir: &Path) -> MetaProperties {
+        crate::storage::checkpoint::read_meta_properties(&RealDisk, dir).unwrap().unwrap()
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{Failure, load};
 use crate::broker::clock;
 use crate::controller::METADATA_LOG_DIR;
 use crate::controller::dump::{self, Dump, DumpedEntry, DumpedPayload};
-use crate::metadata::export::{image_as_json, snapshot_file};
+use crate::metadata::export::{SnapshotQuorum, image_as_json, snapshot_file};
 use crate::metadata::{Image, ImageVersion, Record};
 use crate::storage::disk::{Disk, RealDisk};
 use crate::types::LeaderEpoch;
@@ -118,7 +118,7 @@ fn export(dump: Dump, output: &Path) -> Result<(), Failure> {
         return Err("there is no metadata in the directory yet".into());
     }
     let epoch = LeaderEpoch(i32::try_from(fold.term).unwrap_or(i32::MAX));
-    let file = snapshot_file(&fold.image, epoch, clock::wall())?;
+    let file = snapshot_file(&fold.image, &SnapshotQuorum::default(), epoch, clock::wall())?;
     let path = if output.is_dir() { output.join(&file.name) } else { output.to_owned() };
     std::fs::write(&path, &file.bytes)?;
     println!("{}", path.display());

@@ -7,6 +7,7 @@ mod metadata;
 pub mod node;
 mod serve;
 mod storage;
+mod voters;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,7 +27,10 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let since = Instant::now();
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return not_understood(&error),
+    };
     let done = match cli.command {
         None => serve(cli.settings, since),
         Some(Command::Storage(command)) => storage::run(command),
@@ -43,6 +47,18 @@ pub fn main() -> ExitCode {
             eprintln!("{failure}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Shows help, the version, or what is wrong with the command line. Kafka's storage tool ends with 1 for that.
+fn not_understood(error: &clap::Error) -> ExitCode {
+    // Nobody is there to hear that nothing can be printed.
+    let _ = error.print();
+    let of_storage = std::env::args_os().nth(1).is_some_and(|first| first == "storage");
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if of_storage => ExitCode::FAILURE,
+        code => ExitCode::from(u8::try_from(code).unwrap_or(2)),
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use super::directories::{self, Directories, Wanted};
+use super::voters::Voters;
 use super::{Failure, bootstrap};
 use crate::api::{Api, ListenerInfo, ListenerRole, Node};
 use crate::broker::dynamic_config::DynamicConfig;
@@ -134,7 +135,12 @@ async fn start_controller(
         port: endpoint.port,
     });
     let me = Member { directory_id, endpoints: endpoints.collect() };
-    let bootstrap_records = bootstrap::read(disk.as_ref(), &dir, min_insync_replicas)?;
+    let bootstrap = bootstrap::read(disk.as_ref(), &dir, min_insync_replicas)?;
+    let alone = |voters: &Voters| voters.keys().eq([&node.node_id]);
+    if bootstrap.voters.as_ref().is_some_and(|voters| !alone(voters)) {
+        return Err("the node is formatted for a quorum of several; this version runs a quorum of one".into());
+    }
+    let bootstrap_records = bootstrap.records;
     let config = ControllerConfig {
         node_id: node.node_id,
         cluster_id: directories.cluster_id.clone(),

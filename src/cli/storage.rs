@@ -8,13 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::args::{FormatArgs, Settings, StorageCommand};
-use super::{Failure, bootstrap, directories, load};
-use crate::config::Config;
+use super::bootstrap::{self, Bootstrap};
+use super::voters::{self, Voters};
+use super::{Failure, directories, load};
+use crate::config::{Config, NodeConfig};
 use crate::metadata::MetadataVersion;
-use crate::metadata::features::{METADATA_VERSION, bootstrap_records};
+use crate::metadata::features::{KRAFT_VERSION, METADATA_VERSION, level_records};
 use crate::storage::checkpoint::{META_PROPERTIES_FILE, MetaProperties, read_meta_properties};
 use crate::storage::disk::{Disk, RealDisk};
-use crate::types::kafka_uuid;
+use crate::types::{DirectoryId, kafka_uuid};
 
 pub fn run(command: StorageCommand) -> Result<(), Failure> {
     match command {
@@ -100,9 +102,6 @@ fn format(args: FormatArgs) -> Result<(), Failure> {
         let hint = "an id of 22 letters is needed, as 'floodmark storage random-uuid' prints it";
         return Err(format!("--cluster-id {}: {hint}", args.cluster_id).into());
     }
-    if args.initial_controllers.is_some() || args.no_initial_controllers {
-        return Err("this version runs a metadata quorum of one node: only --standalone is possible".into());
-    }
     let levels = args.feature.iter().map(|(name, level)| {
         let level = level.parse::<i16>().map_err(|_| format!("--feature {name}={level}: not a level"))?;
         Ok((Arc::from(name.as_str()), level))
@@ -110,7 +109,10 @@ fn format(args: FormatArgs) -> Result<(), Failure> {
     let levels: Vec<(Arc<str>, i16)> = levels.collect::<Result<_, String>>()?;
     let version = metadata_version(args.release_version.as_deref(), &levels)?;
     let config = load(Settings { config: args.settings.config, overrides: args.settings.overrides })?;
-    let records = bootstrap_records(version, &levels, config.layers.broker_config().min_insync_replicas)?;
+    let asked = initial_controllers(args.standalone, args.initial_controllers, args.no_initial_controllers)?;
+    let voters = initial_voters(&config.node, asked)?;
+    let kraft_version = kraft_version(&levels, config.node.quorum.voters.is_empty())?;
+    let bootstrap = Bootstrap { records: level_records(version, &levels)?, kraft_version, voters };
     let unformatted = unformatted(&config, &args.cluster_id, args.ignore_formatted)?;
     if unformatted.is_empty() {
         println!("All of the log directories are already formatted.");
@@ -118,19 +120,145 @@ fn format(args: FormatArgs) -> Result<(), Failure> {
     }
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     for dir in unformatted {
-        let is_metadata = dir == config.node.metadata_log_dir;
-        let kind = match is_metadata {
-            true => "metadata directory",
-            false => "data directory",
-        };
-        println!("Formatting {kind} {} with metadata.version {}.", dir.display(), version.name());
+        let kind = DirectoryKind::of(&dir, &config.node, bootstrap.voters.as_ref());
+        println!("Formatting {} {} with metadata.version {}.", kind.name(), dir.display(), version.name());
         RealDisk.create_dir_all(&dir)?;
-        if is_metadata && config.node.roles.controller {
-            bootstrap::write(&RealDisk, &dir, &records)?;
+        if kind.is_metadata() && config.node.roles.controller {
+            bootstrap::write(&RealDisk, &dir, &bootstrap)?;
         }
-        directories::format(&disk, &dir, config.node.node_id, &args.cluster_id)?;
+        let id = kind.id().unwrap_or_else(directories::random_id);
+        directories::format(&disk, &dir, config.node.node_id, &args.cluster_id, id)?;
     }
     Ok(())
+}
+
+/// What is to be formatted, in the words of Kafka's tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DirectoryKind {
+    Data,
+    /// Of a node whose voters the configuration names, or that finds its quorum.
+    Metadata,
+    /// Of a node that is none of the initial voters.
+    NoVoter,
+    /// Of an initial voter; the others know it by this id.
+    Voter(DirectoryId),
+}
+
+impl DirectoryKind {
+    fn of(dir: &Path, node: &NodeConfig, voters: Option<&Voters>) -> DirectoryKind {
+        match voters.map(|voters| voters.get(&node.node_id)) {
+            _ if dir != node.metadata_log_dir => DirectoryKind::Data,
+            None => DirectoryKind::Metadata,
+            Some(None) => DirectoryKind::NoVoter,
+            Some(Some(me)) => DirectoryKind::Voter(me.directory_id),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            DirectoryKind::Data => "data directory",
+            DirectoryKind::Metadata => "metadata directory",
+            DirectoryKind::NoVoter => "dynamic metadata directory",
+            DirectoryKind::Voter(_) => "dynamic metadata voter directory",
+        }
+    }
+
+    fn is_metadata(self) -> bool {
+        self != DirectoryKind::Data
+    }
+
+    fn id(self) -> Option<DirectoryId> {
+        match self {
+            DirectoryKind::Voter(id) => Some(id),
+            _ => None,
+        }
+    }
+}
+
+/// Which of the options on initial controllers was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum InitialControllers {
+    /// None of them.
+    NotSaid,
+    /// This node alone.
+    Standalone,
+    Named(String),
+    /// To be found when the node starts.
+    None,
+}
+
+fn initial_controllers(
+    standalone: bool,
+    named: Option<String>,
+    none: bool,
+) -> Result<InitialControllers, Failure> {
+    match (standalone, named, none) {
+        (false, None, false) => Ok(InitialControllers::NotSaid),
+        (true, None, false) => Ok(InitialControllers::Standalone),
+        (false, Some(named), false) => Ok(InitialControllers::Named(named)),
+        (false, None, true) => Ok(InitialControllers::None),
+        _ => Err("only one of --standalone, --initial-controllers and --no-initial-controllers can be given"
+            .into()),
+    }
+}
+
+/// The voters with which a dynamic quorum begins, if the options name them. Which options a node needs is as in Kafka.
+fn initial_voters(node: &NodeConfig, asked: InitialControllers) -> Result<Option<Voters>, Failure> {
+    let is_static = !node.quorum.voters.is_empty();
+    let is_dynamic_controller = node.roles.controller && !is_static;
+    let asked = match asked {
+        // It has no listener where another controller could ask, so it stands alone.
+        InitialControllers::NotSaid if is_dynamic_controller && node.controller_listeners.is_empty() => {
+            InitialControllers::Standalone
+        }
+        asked => asked,
+    };
+    let refused = match &asked {
+        InitialControllers::Standalone | InitialControllers::Named(_) if is_static => {
+            "controller.quorum.voters is set, so the voters are those that it names; for --standalone or \
+             --initial-controllers set controller.quorum.bootstrap.servers instead"
+        }
+        InitialControllers::Standalone if !node.roles.controller => {
+            "--standalone is for controllers: process.roles does not name this role"
+        }
+        InitialControllers::NotSaid if is_dynamic_controller => {
+            "this node is a controller and controller.quorum.voters is not set: one of --standalone, \
+             --initial-controllers and --no-initial-controllers must say where its quorum comes from"
+        }
+        _ => "",
+    };
+    if !refused.is_empty() {
+        return Err(refused.into());
+    }
+    match asked {
+        InitialControllers::NotSaid | InitialControllers::None => Ok(None),
+        InitialControllers::Standalone => Ok(Some(voters::standalone(node, directories::random_id()))),
+        InitialControllers::Named(text) => {
+            let listener = node.controller_listener_names.first().map_or("CONTROLLER", |name| name.as_str());
+            let voters = voters::parse(&text, listener);
+            Ok(Some(voters.map_err(|error| format!("--initial-controllers: {error}"))?))
+        }
+    }
+}
+
+/// The level of kraft.version: 0 for voters that the configuration names, and 1 for a dynamic quorum (KIP-853).
+fn kraft_version(levels: &[(Arc<str>, i16)], is_dynamic: bool) -> Result<i16, Failure> {
+    let asked = levels.iter().find(|(name, _)| **name == *KRAFT_VERSION).map(|(_, level)| *level);
+    match asked {
+        Some(0) if is_dynamic => {
+            Err(format!("--feature {KRAFT_VERSION}=0 needs controller.quorum.voters, which is not set")
+                .into())
+        }
+        Some(level) if level != 0 && !is_dynamic => {
+            let hint = "for a dynamic quorum set controller.quorum.bootstrap.servers instead";
+            Err(format!(
+                "--feature {KRAFT_VERSION}={level} is not possible with controller.quorum.voters: {hint}"
+            )
+            .into())
+        }
+        Some(level) => Ok(level),
+        None => Ok(i16::from(is_dynamic)),
+    }
 }
 
 /// The metadata version that the options ask for: by its name or, among the features, by its level, but not by both.

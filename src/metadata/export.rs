@@ -7,7 +7,9 @@ use crate::types::{LeaderEpoch, Offset, TimestampMs};
 use crate::wire::batch_builder::BatchBuilder;
 use crate::wire::control::ControlKind;
 use crate::wire::messages::codec::{self, Schema};
-use crate::wire::messages::snapshot::{SnapshotFooterRecord, SnapshotHeaderRecord};
+use crate::wire::messages::snapshot::{
+    KRaftVersionRecord, SnapshotFooterRecord, SnapshotHeaderRecord, VotersRecord,
+};
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// When a batch of a snapshot is full; Kafka reads batches of up to 8 MiB.
@@ -29,20 +31,45 @@ pub enum ExportError {
     Batch(String),
 }
 
+/// What a snapshot says about the quorum itself (KIP-853).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SnapshotQuorum {
+    /// The level of the feature kraft.version: 0 for voters that the configuration names.
+    pub kraft_version: i16,
+    /// Only from level 1 on, and not even there when the quorum is to be found.
+    pub voters: Option<VotersRecord>,
+}
+
 /// The image as a snapshot file of Kafka's: `epoch` and `timestamp` are those of the last record in it.
 pub fn snapshot_file(
     image: &Image,
+    quorum: &SnapshotQuorum,
     epoch: LeaderEpoch,
     timestamp: TimestampMs,
 ) -> Result<SnapshotFile, ExportError> {
     let mut writer = Writer { bytes: BytesMut::new(), next: Offset::ZERO, epoch, timestamp };
     let last_contained_log_timestamp = timestamp.0;
     let header = SnapshotHeaderRecord { last_contained_log_timestamp, ..SnapshotHeaderRecord::default() };
-    writer.control(ControlKind::SnapshotHeader, &header)?;
+    let mut opening = vec![control(ControlKind::SnapshotHeader, &header)?];
+    if quorum.kraft_version > 0 {
+        let version = KRaftVersionRecord { k_raft_version: quorum.kraft_version, ..Default::default() };
+        opening.push(control(ControlKind::KRaftVersion, &version)?);
+        if let Some(voters) = &quorum.voters {
+            opening.push(control(ControlKind::KRaftVoters, voters)?);
+        }
+    }
+    writer.control_batch(&opening)?;
     writer.records(image)?;
-    writer.control(ControlKind::SnapshotFooter, &SnapshotFooterRecord::default())?;
+    writer.control_batch(&[control(ControlKind::SnapshotFooter, &SnapshotFooterRecord::default())?])?;
     let name = format!("{:020}-{:010}.checkpoint", image.version.0, epoch.0);
     Ok(SnapshotFile { name, bytes: writer.bytes.freeze() })
+}
+
+/// A control record and its value.
+fn control<M: Schema>(kind: ControlKind, message: &M) -> Result<(ControlKind, BytesMut), ExportError> {
+    let mut value = BytesMut::new();
+    codec::encode_message(message, &mut value, 0).map_err(RecordError::malformed)?;
+    Ok((kind, value))
 }
 
 struct Writer {
@@ -57,11 +84,11 @@ impl Writer {
         BatchBuilder::new().base_offset(self.next).leader_epoch(self.epoch)
     }
 
-    fn control<M: Schema>(&mut self, kind: ControlKind, message: &M) -> Result<(), ExportError> {
-        let mut value = BytesMut::new();
-        codec::encode_message(message, &mut value, 0).map_err(RecordError::malformed)?;
+    fn control_batch(&mut self, records: &[(ControlKind, BytesMut)]) -> Result<(), ExportError> {
         let mut batch = self.batch().control(true);
-        batch.push(self.timestamp, Some(&kind.key()), Some(&value), &[]);
+        for (kind, value) in records {
+            batch.push(self.timestamp, Some(&kind.key()), Some(value), &[]);
+        }
         self.append(batch)
     }
 

@@ -7,7 +7,7 @@ use super::{
 use crate::metadata::configs::{ConfigResource, ResourceType, config_record};
 use crate::metadata::election::MIN_INSYNC_REPLICAS;
 use crate::metadata::record::Record;
-use crate::metadata::{Decision, Image};
+use crate::metadata::{Decision, Image, ImageVersion};
 use crate::types::NodeId;
 use std::sync::Arc;
 
@@ -82,6 +82,26 @@ pub fn bootstrap_records(
     levels: &[(Arc<str>, i16)],
     min_insync_replicas: i32,
 ) -> Result<Vec<Record>, UpdateFeaturesError> {
+    let mut records = level_records(version, levels)?;
+    add_min_insync_replicas(&mut records, min_insync_replicas);
+    Ok(records)
+}
+
+/// Eligible leader replicas need one min.insync.replicas for the whole cluster: a new one begins with it.
+pub fn add_min_insync_replicas(records: &mut Vec<Record>, min_insync_replicas: i32) {
+    let image = Image::from_snapshot(ImageVersion::default(), records.iter());
+    let cluster = ConfigResource::cluster();
+    if image.features.elr_is_enabled() && image.configs.value(&cluster, MIN_INSYNC_REPLICAS).is_none() {
+        let value = min_insync_replicas.to_string();
+        records.push(config_record(&cluster, MIN_INSYNC_REPLICAS, Some(&value)));
+    }
+}
+
+/// The feature levels of a new cluster at `version`; `levels` are asked for instead of the defaults.
+pub fn level_records(
+    version: MetadataVersion,
+    levels: &[(Arc<str>, i16)],
+) -> Result<Vec<Record>, UpdateFeaturesError> {
     let mut features = Features { metadata_version: Some(version), ..Features::default() };
     // The quorum's own version is not in the log.
     for feature in FEATURES.iter().filter(|feature| feature.name != KRAFT_VERSION) {
@@ -94,7 +114,7 @@ pub fn bootstrap_records(
     for (name, level) in levels {
         let refused = |reason| UpdateFeaturesError { feature: Arc::clone(name), level: *level, reason };
         let node = SupportingNode::Controller(NodeId::NONE);
-        if **name != *METADATA_VERSION && **name != *KRAFT_VERSION {
+        if **name != *METADATA_VERSION {
             let Some(feature) = Feature::named(name) else {
                 return Err(refused(RefusedBecause::NotSupported { node }));
             };
@@ -110,10 +130,6 @@ pub fn bootstrap_records(
     }
     let mut records = Vec::new();
     features.to_records(&mut records);
-    if features.elr_is_enabled() {
-        let value = min_insync_replicas.to_string();
-        records.push(config_record(&ConfigResource::cluster(), MIN_INSYNC_REPLICAS, Some(&value)));
-    }
     Ok(records)
 }
 

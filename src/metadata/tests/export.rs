@@ -61,7 +61,9 @@ fn image() -> Image {
 #[test]
 fn a_snapshot_file_folds_back() {
     let image = image();
-    let file = export::snapshot_file(&image, LeaderEpoch(3), TimestampMs(1_700_000_000_000)).unwrap();
+    let quorum = export::SnapshotQuorum::default();
+    let file =
+        export::snapshot_file(&image, &quorum, LeaderEpoch(3), TimestampMs(1_700_000_000_000)).unwrap();
     assert_eq!(file.name, format!("{:020}-0000000003.checkpoint", image.version.0));
     let (mut next, mut kinds, mut records) = (0, Vec::new(), Vec::new());
     for batch in Batches::new(&file.bytes, PartialTail::Refuse) {

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::LogDir;
+use super::names::is_partition_dir;
 use crate::storage::checkpoint::{
-    META_PROPERTIES_FILE, MetaProperties, read_meta_properties, write_meta_properties,
+    CLEAN_SHUTDOWN_FILE, META_PROPERTIES_FILE, MetaProperties, OffsetCheckpoint, read_meta_properties,
+    write_meta_properties,
 };
-use crate::storage::disk::{Disk, DiskLock};
+use crate::storage::disk::{DirEntry, Disk, DiskLock};
 use crate::types::NodeId;
 
 /// Kafka's name of the file that is locked.
@@ -53,18 +55,38 @@ pub struct Claim {
     path: PathBuf,
     lock: Box<dyn DiskLock>,
     properties: Option<MetaProperties>,
+    is_new: bool,
 }
 
 impl Claim {
     /// Makes the directory when it is missing, and locks it.
     pub fn take(disk: Arc<dyn Disk>, path: &Path) -> Result<Claim, LogDirError> {
         let failed = |doing| move |error| LogDirError::io(doing, path, error);
+        let is_new = disk.list(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         disk.create_dir_all(path).map_err(failed("creating it"))?;
         let lock = disk.lock(&path.join(LOCK_FILE)).map_err(failed("locking it"))?;
         let lock = lock.ok_or_else(|| LogDirError::Locked(path.to_owned()))?;
         let properties =
             read_meta_properties(&*disk, path).map_err(failed("reading what it is formatted for"))?;
-        Ok(Claim { disk, path: path.to_owned(), lock, properties })
+        Ok(Claim { disk, path: path.to_owned(), lock, properties, is_new })
+    }
+
+    /// Whether there was no such directory before.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// The name of something that only a broker puts into a log directory, if there is any.
+    pub fn trace_of_use(&self) -> Result<Option<String>, LogDirError> {
+        let entries = self.disk.list(&self.path);
+        let entries = entries.map_err(|error| LogDirError::io("looking into it", &self.path, error))?;
+        let is_checkpoint =
+            |name: &str| OffsetCheckpoint::ALL.iter().any(|checkpoint| checkpoint.file_name() == name);
+        let is_trace = |entry: &DirEntry| match entry.is_dir {
+            true => is_partition_dir(&entry.name),
+            false => is_checkpoint(&entry.name) || entry.name == CLEAN_SHUTDOWN_FILE,
+        };
+        Ok(entries.into_iter().find(is_trace).map(|entry| entry.name))
     }
 
     pub fn path(&self) -> &Path {
@@ -106,7 +128,7 @@ impl Claim {
 
     /// The formatted directory with what lies in it, and how it was left.
     pub fn open(self) -> Result<LogDir, LogDirError> {
-        let Claim { disk, path, lock, properties } = self;
+        let Claim { disk, path, lock, properties, is_new: _ } = self;
         let properties = properties.ok_or_else(|| LogDirError::NotFormatted(path.clone()))?;
         LogDir::read(disk, &path, properties, lock)
     }

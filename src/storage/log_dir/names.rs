@@ -54,6 +54,11 @@ impl DirName {
     }
 }
 
+/// Whether it is the name of a partition's directory, that of the metadata log among them.
+pub fn is_partition_dir(name: &str) -> bool {
+    name == "__cluster_metadata-0" || DirName::parse(name).is_some()
+}
+
 fn parse_partition(name: &str) -> Option<TopicPartition> {
     let (topic, index) = name.rsplit_once('-')?;
     let digits = !index.is_empty() && index.bytes().all(|digit| digit.is_ascii_digit());

@@ -2,7 +2,7 @@
 //!
 //! Behaviour: topics in the order of their names, from the cursor on, until `min(request, max.request.partition.size.limit)`
 //! partitions are told; then a cursor says where the next request goes on. Without topics in the request, all topics.
-//! A cursor on a topic that is not asked for, or before partition 0, fails every topic with INVALID_REQUEST.
+//! A partition without a leader has leader -1 and no error. A cursor on a topic that is not asked for, or before partition 0, fails every topic with INVALID_REQUEST.
 
 use std::collections::BTreeSet;
 
@@ -82,7 +82,6 @@ fn describe(
         let state = showing.partition(partition);
         shown.push(
             DescribeTopicPartitionsResponsePartition::default()
-                .with_error_code(state.error.code())
                 .with_partition_index(index.0)
                 .with_leader_id(state.leader.0.into())
                 .with_leader_epoch(partition.leader_epoch.0)

@@ -29,6 +29,22 @@ impl Api {
         self.led(image, TopicIdPartition { topic_id: topic.id, partition: PartitionIndex(partition) }, epoch)
     }
 
+    /// The partition of a topic by name, if this node has a replica of it that is in service.
+    pub(super) fn hosted_by_name(
+        &self,
+        image: &Image,
+        topic: &str,
+        partition: i32,
+        epoch: LeaderEpoch,
+    ) -> Result<Led, ErrorCode> {
+        let topic = image.topics.by_name(topic).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+        self.hosted(
+            image,
+            TopicIdPartition { topic_id: topic.id, partition: PartitionIndex(partition) },
+            epoch,
+        )
+    }
+
     /// The partition of a known topic, if this node leads it in `epoch` (`UNKNOWN`: in any).
     pub(super) fn led(
         &self,

@@ -1,7 +1,8 @@
 //! ListOffsets: v1-11
 //!
 //! Behaviour: the first offset whose record is at least as late as a timestamp, or one of the named offsets below. A consumer
-//! sees nothing at or above the high watermark, or above the last stable offset when it reads committed records only.
+//! sees nothing at or above the high watermark, or above the last stable offset when it reads committed records only. Only the
+//! leader answers; to replica id -2 a follower does too.
 //!
 //! Version notes: 4 adds leader epochs; 5 knows OFFSET_NOT_AVAILABLE; 7 asks for the record with the latest timestamp (-3,
 //! KIP-734); 8 for the start of the local log (-4); 9 for the end of what is in tiered storage (-5, KIP-1005); 11 for the
@@ -30,6 +31,8 @@ const LATEST_TIERED: i64 = -5;
 const EARLIEST_PENDING_UPLOAD: i64 = -6;
 
 const CONSUMER: i32 = -1;
+/// Somebody who looks at a replica, be it one that does not lead.
+const DEBUGGER: i32 = -2;
 const READ_COMMITTED: i8 = 1;
 /// The first version that knows OFFSET_NOT_AVAILABLE.
 const KNOWS_NOT_AVAILABLE: i16 = 5;
@@ -130,7 +133,11 @@ fn list(
     }
     let image = api.metadata.image();
     let epoch = LeaderEpoch(asked.current_leader_epoch);
-    let led = api.led_by_name(&image, topic, asked.partition_index, epoch)?;
+    let led = if request.replica_id == DEBUGGER {
+        api.hosted_by_name(&image, topic, asked.partition_index, epoch)?
+    } else {
+        api.led_by_name(&image, topic, asked.partition_index, epoch)?
+    };
     let view = led.partition.view();
     let is_client = request.replica_id == CONSUMER;
     let bound = match request.isolation_level {

@@ -13,7 +13,8 @@ use crate::wire::messages::{BrokerId, StrBytes, TopicName};
 pub struct Showing<'a> {
     pub image: &'a Image,
     pub listener: &'a str,
-    /// Replicas on brokers without an endpoint here make the partition erroneous (Metadata 0), or are listed all the same.
+    /// Replicas on brokers that are fenced or have no endpoint here make the partition erroneous (Metadata 0), or are listed
+    /// all the same.
     pub error_on_unavailable: bool,
     /// LISTENER_NOT_FOUND for a leader that is there but does not listen here (Metadata 6), or LEADER_NOT_AVAILABLE.
     pub names_missing_listeners: bool,
@@ -54,7 +55,11 @@ impl<'a> Showing<'a> {
     }
 
     fn reachable(&self, brokers: &[NodeId]) -> Vec<NodeId> {
-        let listed = |broker: &&NodeId| !self.error_on_unavailable || self.endpoint(**broker).is_some();
+        let alive = |broker: NodeId| {
+            let registration = self.image.brokers.get(broker).filter(|registration| !registration.fenced);
+            registration.and_then(|registration| registration.endpoint(self.listener)).is_some()
+        };
+        let listed = |broker: &&NodeId| !self.error_on_unavailable || alive(**broker);
         brokers.iter().filter(listed).copied().collect()
     }
 
@@ -62,8 +67,10 @@ impl<'a> Showing<'a> {
         let replicas = partition.replicas.iter().zip(&partition.directories);
         replicas
             .filter(|&(&replica, &directory)| {
-                let broker = self.image.brokers.get(replica);
-                broker.is_none_or(|broker| broker.fenced || !broker.has_online(directory))
+                self.image.brokers.get(replica).is_none_or(|broker| {
+                    let listens_here = broker.endpoint(self.listener).is_some();
+                    broker.fenced || !listens_here || !broker.has_online(directory)
+                })
             })
             .map(|(&replica, _)| replica)
             .collect()
@@ -80,4 +87,100 @@ pub fn topic_name(name: &str) -> TopicName {
 
 pub fn text(text: &str) -> StrBytes {
     StrBytes::from_string(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Showing, Shown};
+    use crate::metadata::{Image, Record};
+    use crate::types::{DirectoryId, ErrorCode, NodeId, Uuid};
+    use crate::wire::messages::StrBytes;
+    use crate::wire::messages::metadata::{
+        BrokerEndpoint, PartitionRecord, RegisterBrokerRecord, TopicRecord,
+    };
+
+    const TOPIC: Uuid = Uuid::from_u128(77);
+    const DIRECTORY: DirectoryId = Uuid::from_u128(1_001);
+
+    fn broker(id: i32, listeners: &[&'static str], fenced: bool) -> Record {
+        let end_points = listeners.iter().map(|name| BrokerEndpoint {
+            name: StrBytes::from_static_str(name),
+            host: StrBytes::from_static_str("localhost"),
+            port: 9092,
+            ..BrokerEndpoint::default()
+        });
+        RegisterBrokerRecord {
+            broker_id: id,
+            broker_epoch: i64::from(id),
+            end_points: end_points.collect(),
+            log_dirs: vec![DIRECTORY],
+            fenced,
+            ..RegisterBrokerRecord::default()
+        }
+        .into()
+    }
+
+    /// Brokers 1 (alive), 2 (fenced), 3 (only on INSIDE) and 4 (its directory is lost); 5 is not registered.
+    fn shown(leader: i32, error_on_unavailable: bool, names_missing_listeners: bool) -> Shown {
+        let mut image = Image::default();
+        let records = [
+            broker(1, &["OUTSIDE", "INSIDE"], false),
+            broker(2, &["OUTSIDE"], true),
+            broker(3, &["INSIDE"], false),
+            broker(4, &["OUTSIDE"], false),
+            TopicRecord { name: StrBytes::from_static_str("t"), topic_id: TOPIC, ..TopicRecord::default() }
+                .into(),
+            PartitionRecord {
+                topic_id: TOPIC,
+                replicas: vec![1, 2, 3, 4, 5],
+                isr: vec![1, 2],
+                directories: vec![DIRECTORY, DIRECTORY, DIRECTORY, Uuid::from_u128(1_002), DIRECTORY],
+                leader,
+                ..PartitionRecord::default()
+            }
+            .into(),
+        ];
+        for record in &records {
+            image.apply(record);
+        }
+        let showing =
+            Showing { image: &image, listener: "OUTSIDE", error_on_unavailable, names_missing_listeners };
+        let topic = image.topics.by_id(TOPIC).unwrap();
+        showing.partition(topic.partitions().next().unwrap().1)
+    }
+
+    fn ids(nodes: &[NodeId]) -> Vec<i32> {
+        nodes.iter().map(|node| node.0).collect()
+    }
+
+    #[test]
+    fn replicas_that_nobody_reaches_here_are_offline() {
+        let shown = shown(1, false, true);
+        assert_eq!((shown.error, shown.leader), (ErrorCode::None, NodeId(1)));
+        assert_eq!(ids(&shown.replicas), [1, 2, 3, 4, 5]);
+        assert_eq!(ids(&shown.isr), [1, 2]);
+        assert_eq!(ids(&shown.offline), [2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn the_first_version_leaves_out_who_cannot_be_reached() {
+        let shown = shown(1, true, false);
+        assert_eq!(shown.error, ErrorCode::ReplicaNotAvailable);
+        assert_eq!((ids(&shown.replicas), ids(&shown.isr)), (vec![1, 4], vec![1]));
+    }
+
+    #[test]
+    fn a_leader_that_is_not_here_is_told_by_what_the_version_knows() {
+        for (leader, names_missing, expected) in [
+            (3, true, ErrorCode::ListenerNotFound),
+            (3, false, ErrorCode::LeaderNotAvailable),
+            (5, true, ErrorCode::LeaderNotAvailable),
+            (-1, true, ErrorCode::LeaderNotAvailable),
+        ] {
+            let shown = shown(leader, false, names_missing);
+            assert_eq!((shown.error, shown.leader), (expected, NodeId::NONE), "leader {leader}");
+        }
+        // A fenced broker that still leads is named: who asks it is refused there.
+        assert_eq!(shown(2, false, true).leader, NodeId(2));
+    }
 }

@@ -142,7 +142,7 @@ fn alter<T>(
         records.clear();
     }
     if image.features.elr_is_enabled() {
-        records.extend(clear_elr_records(&records));
+        records.extend(clear_elr_records(image, &records));
     }
     Decision::new(records, outcomes)
 }
@@ -253,11 +253,19 @@ fn new_value(
     })
 }
 
-/// Who is eligible to lead depends on min.insync.replicas, so when that changes nobody is until it is known anew.
-fn clear_elr_records(records: &[Record]) -> Vec<Record> {
+/// Who is eligible to lead depends on min.insync.replicas, so when that changes nobody is until it is known anew. Kafka
+/// forgets who is eligible also when the default for all brokers is set to what it is.
+fn clear_elr_records(image: &Image, records: &[Record]) -> Vec<Record> {
     let changed = records.iter().filter_map(|record| match record {
         Record::Config(record) if &*record.name == MIN_INSYNC_REPLICAS => Some(record),
         _ => None,
+    });
+    let changed = changed.filter(|record| {
+        let kind = ResourceType::from_code(record.resource_type);
+        let resource = kind.map(|kind| ConfigResource::new(kind, &*record.resource_name));
+        let before =
+            resource.and_then(|resource| image.configs.value(&resource, MIN_INSYNC_REPLICAS).cloned());
+        before.as_deref() != record.value.as_deref()
     });
     changed
         .map(|record| {

@@ -16,7 +16,7 @@ use crate::config::BrokerConfig;
 use crate::metadata::reconcile::Replica;
 use crate::storage::checkpoint::{OffsetCheckpoint, write_partition_metadata};
 use crate::storage::disk::{self, Disk, Space};
-use crate::storage::log::{Log, LogConfig, LogError, TailBudget};
+use crate::storage::log::{Budgets, Log, LogConfig, LogError};
 use crate::storage::log_dir::{Fate, LogDirError, PartitionDir};
 use crate::types::{BrokerEpoch, NodeId, Offset, TimestampMs, TopicPartition, Uuid, directory_id};
 
@@ -28,7 +28,7 @@ pub struct LogDirs {
     directories: Vec<Arc<Directory>>,
     /// Those of `log.dirs` that could not be taken at the start. What lies there is not known.
     lost: Vec<PathBuf>,
-    tail_budget: Arc<TailBudget>,
+    budgets: Budgets,
     contents: Mutex<Contents>,
 }
 
@@ -113,7 +113,7 @@ impl LogDirs {
         disk: Arc<dyn Disk>,
         directories: Vec<Arc<Directory>>,
         lost: Vec<PathBuf>,
-        tail_budget: Arc<TailBudget>,
+        budgets: Budgets,
     ) -> LogDirs {
         let mut contents = Contents::default();
         for directory in &directories {
@@ -121,7 +121,7 @@ impl LogDirs {
                 directory.fail("look into it", &error);
             }
         }
-        LogDirs { me, disk, directories, lost, tail_budget, contents: Mutex::new(contents) }
+        LogDirs { me, disk, directories, lost, budgets, contents: Mutex::new(contents) }
     }
 
     pub fn directories(&self) -> &[Arc<Directory>] {
@@ -233,7 +233,7 @@ impl LogDirs {
         let directory = self.choose(replica, &mut lock(placement))?;
         let (dir, topic_id) = (directory.dir(), replica.id.topic_id);
         let create =
-            || Ok(dir.create_log(&replica.name, topic_id, config.clone(), now, self.tail_budget.clone())?);
+            || Ok(dir.create_log(&replica.name, topic_id, config.clone(), now, self.budgets.clone())?);
         let log = guarded(&directory, &dir.path_of(&replica.name), create)?;
         Ok(Opened { log, directory })
     }
@@ -284,7 +284,7 @@ impl LogDirs {
             // A broker of before KIP-516 made it, or a stop interrupted its making.
             write_partition_metadata(&*self.disk, &found.path, replica.id.topic_id)?;
         }
-        let log = directory.dir().open_log(found, config.clone(), now, self.tail_budget.clone())?;
+        let log = directory.dir().open_log(found, config.clone(), now, self.budgets.clone())?;
         let recovered = log.recovered();
         if recovered.truncated_bytes > 0 {
             tracing::info!(

@@ -15,7 +15,7 @@ use crate::metadata::reconcile::Replica;
 use crate::metadata::topics::{LeaderRecoveryState, PartitionRegistration};
 use crate::storage::checkpoint::{OffsetCheckpoint, read_offsets, write_offsets};
 use crate::storage::disk::Disk;
-use crate::storage::log::{LogConfig, Origin, TailBudget};
+use crate::storage::log::{Budgets, LogConfig, Origin};
 use crate::storage::sim_disk::{FaultOn, SimDisk};
 use crate::types::{DirectoryId, LeaderEpoch, Offset, PartitionEpoch, TimestampMs, TopicPartition, Uuid};
 
@@ -30,7 +30,7 @@ fn dirs(disk: &SimDisk, which: &[DirectoryId]) -> LogDirs {
         Arc::new(Directory::new(index, open_dir_with_id(&disk, Path::new(path), *id), Vec::new(), 0))
     });
     let directories = directories.collect();
-    LogDirs::scan(ME, disk, directories, Vec::new(), TailBudget::new(1 << 20, 1 << 20))
+    LogDirs::scan(ME, disk, directories, Vec::new(), Budgets::new(1 << 20, 1 << 20, 100))
 }
 
 /// The partition `t-0` of a topic, which the metadata has in `directory`.

@@ -18,7 +18,7 @@ use super::shard::Shard;
 use crate::replica::{Acks, BrokerStanding, Registration, ReplicaConfig};
 use crate::storage::checkpoint::MetaProperties;
 use crate::storage::disk::Disk;
-use crate::storage::log::{Log, LogConfig, OpenArgs, Origin, ReadPlan, TailBudget};
+use crate::storage::log::{Budgets, Log, LogConfig, OpenArgs, Origin, ReadPlan};
 use crate::storage::log_dir::{Claim, LogDir, Owner};
 use crate::types::{
     BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch, PartitionIndex, TimestampMs, TopicIdPartition,
@@ -94,7 +94,7 @@ pub(super) fn new_host(
         log_start: Offset::ZERO,
         clean_shutdown: true,
         now: TimestampMs(1_000_000),
-        tail_budget: TailBudget::new(1 << 20, 1 << 20),
+        budgets: Budgets::new(1 << 20, 1 << 20, 100),
     };
     let dir = directory.path().join(name.to_string());
     let replica = replica_config(&config);
@@ -129,7 +129,7 @@ impl Rig {
         let name = TopicPartition::new(format!("topic{}", id.topic_id.as_u128()), id.partition.0);
         let found = listing.partitions.iter().find(|found| found.partition == name).expect("its directory");
         let (replica, config) = (replica_config(&config), Arc::new(config));
-        let budget = TailBudget::new(1 << 20, 1 << 20);
+        let budget = Budgets::new(1 << 20, 1 << 20, 100);
         let log = self.directory.dir().open_log(found, config, self.now.wall, budget).expect("a log");
         let partition = Arc::new(Partition::new(id, name, self.directory.clone(), log.views()));
         self.partitions.update(|table| {
@@ -185,7 +185,7 @@ impl Rig {
     }
 
     pub(super) fn checkpoints(&self) -> Checkpoints {
-        let (directories, budget) = (vec![self.directory.clone()], TailBudget::new(1 << 20, 1 << 20));
+        let (directories, budget) = (vec![self.directory.clone()], Budgets::new(1 << 20, 1 << 20, 100));
         let dirs = LogDirs::scan(ME, self.disk.clone(), directories, Vec::new(), budget);
         Checkpoints::new(self.disk.clone(), self.partitions.clone(), Arc::new(dirs))
     }

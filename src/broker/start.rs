@@ -28,7 +28,7 @@ use crate::config::BrokerConfig;
 use crate::controller::MetadataHandle;
 use crate::metadata::brokers::Endpoint;
 use crate::storage::disk::{Disk, DiskLock};
-use crate::storage::log::{Log, TailBudget};
+use crate::storage::log::{Budgets, Log};
 use crate::storage::log_dir::LogDir;
 use crate::types::NodeId;
 
@@ -50,6 +50,8 @@ pub struct BrokerOptions {
     pub log_dirs: Vec<LogDir>,
     /// Those of `log.dirs` that could not be taken.
     pub lost_dirs: Vec<PathBuf>,
+    /// How many files the logs may keep open.
+    pub open_files: usize,
     /// Where it listens, as others are told.
     pub endpoints: Vec<Endpoint>,
     pub rack: Option<Arc<str>>,
@@ -91,7 +93,7 @@ pub async fn start(
     options: BrokerOptions,
     metadata: MetadataHandle,
 ) -> Result<(BrokerHandles, RunningBroker), StartError> {
-    let BrokerOptions { id, config, disk, log_dirs, lost_dirs, endpoints, rack } = options;
+    let BrokerOptions { id, config, disk, log_dirs, lost_dirs, open_files, endpoints, rack } = options;
     let broker_config = config.at(&metadata.image()).broker.clone();
     let shards = start_shards(id, &broker_config)?;
     let failure = Arc::new(Notify::new());
@@ -104,9 +106,9 @@ pub async fn start(
         })
         .collect();
     let partitions = Partitions::new(shards);
-    let tail_budget = TailBudget::new(TAIL_BYTES, TAIL_BYTES_PER_LOG);
+    let budgets = Budgets::new(TAIL_BYTES, TAIL_BYTES_PER_LOG, open_files);
     let (scan_disk, scan_directories) = (disk.clone(), directories.clone());
-    let dirs = blocking(move || LogDirs::scan(id, scan_disk, scan_directories, lost_dirs, tail_budget)).await;
+    let dirs = blocking(move || LogDirs::scan(id, scan_disk, scan_directories, lost_dirs, budgets)).await;
     let dirs = Arc::new(dirs);
     let online = directories.iter().filter(|directory| directory.is_online());
     let identity = BrokerIdentity {

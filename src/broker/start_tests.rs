@@ -74,6 +74,7 @@ impl Node {
                 .map(|(path, _)| (*path).to_owned())
                 .collect(),
             disk,
+            open_files: 1000,
             endpoints: Vec::new(),
             rack: None,
         };

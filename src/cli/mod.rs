@@ -3,6 +3,7 @@
 mod args;
 mod bootstrap;
 mod directories;
+mod file_limit;
 mod metadata;
 pub mod node;
 mod serve;

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use super::directories::{self, Directories, Wanted};
+use super::file_limit;
 use super::voters::Voters;
 use super::{Failure, bootstrap};
 use crate::api::{Api, ListenerInfo, ListenerRole, Node};
@@ -65,6 +66,7 @@ impl RunningNode {
             disk: Arc::clone(&disk),
             log_dirs: std::mem::take(&mut directories.log_dirs),
             lost_dirs: std::mem::take(&mut directories.lost),
+            open_files: file_limit::for_logs(file_limit::raise()),
             endpoints: endpoints(node, &bound),
             rack: node.rack.as_deref().map(Arc::from),
         };

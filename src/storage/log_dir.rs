@@ -19,7 +19,7 @@ use super::checkpoint::{
 };
 use super::disk::{Disk, DiskLock, remove_if_exists};
 use super::locked;
-use super::log::{Log, LogConfig, LogError, OpenArgs, TailBudget};
+use super::log::{Budgets, Log, LogConfig, LogError, OpenArgs};
 use crate::types::{BrokerEpoch, Offset, TimestampMs, TopicId, TopicPartition, Uuid};
 pub use claim::{Claim, LogDirError, Owner};
 pub use names::{DirName, Fate};
@@ -140,7 +140,7 @@ impl LogDir {
         topic_id: TopicId,
         config: Arc<LogConfig>,
         now: TimestampMs,
-        tail_budget: Arc<TailBudget>,
+        budgets: Budgets,
     ) -> Result<Log, LogError> {
         let dir = self.path_of(partition);
         let args = OpenArgs {
@@ -148,7 +148,7 @@ impl LogDir {
             log_start: Offset::ZERO,
             clean_shutdown: true,
             now,
-            tail_budget,
+            budgets,
         };
         let log = Log::create(self.disk.clone(), &dir, config, &args)?;
         write_partition_metadata(&*self.disk, &dir, topic_id)
@@ -162,7 +162,7 @@ impl LogDir {
         dir: &PartitionDir,
         config: Arc<LogConfig>,
         now: TimestampMs,
-        tail_budget: Arc<TailBudget>,
+        budgets: Budgets,
     ) -> Result<Log, LogError> {
         let known = |which| self.left_at(which, &dir.partition);
         let args = OpenArgs {
@@ -170,7 +170,7 @@ impl LogDir {
             log_start: known(OffsetCheckpoint::LogStart).unwrap_or(Offset::ZERO),
             clean_shutdown: self.clean.is_some(),
             now,
-            tail_budget,
+            budgets,
         };
         let mut log = Log::open(self.disk.clone(), &dir.path, config, &args)?;
         if let Some(high_watermark) = known(OffsetCheckpoint::Replication) {

@@ -220,6 +220,39 @@ fn an_idle_log_holds_no_file() {
 }
 
 #[test]
+fn logs_keep_few_files_open_but_all_that_must_be_synced() {
+    let disk = SimDisk::new();
+    let args = open_args(Offset::ZERO, Offset::ZERO, false);
+    let files = args.budgets.files.clone();
+    let create = |index: usize| {
+        let (disk, dir) = (Arc::new(disk.clone()), PathBuf::from(format!("/log-{index}")));
+        Log::create(disk, &dir, Arc::new(LogConfig::default()), &args).unwrap()
+    };
+    let mut logs: Vec<Log> = (0..20).map(create).collect();
+    for log in &mut logs {
+        append(log, 100).unwrap();
+    }
+    let unsynced = files.count();
+    assert!(unsynced >= logs.len(), "{unsynced} files are open");
+    for _ in 0..2 {
+        for log in &mut logs {
+            log.flush().unwrap();
+            append(log, 100).unwrap();
+            log.flush().unwrap();
+        }
+    }
+    assert!(files.count() <= 4, "{} files are open", files.count());
+    for log in &logs {
+        assert_eq!(log.view().log_end, Offset(3));
+        let read = log.view().offset_for_timestamp(TimestampMs(0)).unwrap();
+        assert!(read.is_some());
+    }
+    assert!(files.count() <= 4, "{} files are open", files.count());
+    drop(logs);
+    assert_eq!(files.count(), 0);
+}
+
+#[test]
 fn a_roll_that_found_no_room_leaves_nothing_that_hides_later_batches() {
     for (on, name) in [
         (FaultOn::Open, ".snapshot"),

@@ -180,7 +180,7 @@ impl<const N: usize> IndexFile<N> {
     /// Writes out and makes durable what was added so far.
     pub fn sync(&self) -> io::Result<()> {
         self.flush()?;
-        self.file.get()?.sync_data()
+        self.file.sync_data()
     }
 
     fn write_out(&self, state: &mut State<N>) -> io::Result<()> {

@@ -3,11 +3,11 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::names::{FileName, Kind, Stage};
+use super::open_files::{OpenFiles, Slot};
 use crate::storage::disk::{self, Disk, DiskFile, OpenMode};
-use crate::storage::locked;
 use crate::types::Offset;
 
 /// The directory of one partition.
@@ -15,6 +15,7 @@ use crate::types::Offset;
 pub struct Place {
     pub disk: Arc<dyn Disk>,
     pub dir: PathBuf,
+    pub open_files: Arc<OpenFiles>,
 }
 
 impl Place {
@@ -69,12 +70,12 @@ pub struct LazyFile {
     place: Arc<Place>,
     base: Offset,
     kind: Kind,
-    handle: Mutex<Option<Arc<dyn DiskFile>>>,
+    slot: Arc<Slot>,
 }
 
 impl LazyFile {
     pub fn new(place: Arc<Place>, base: Offset, kind: Kind) -> LazyFile {
-        LazyFile { place, base, kind, handle: Mutex::new(None) }
+        LazyFile { place, base, kind, slot: Arc::default() }
     }
 
     pub fn name(&self) -> FileName {
@@ -85,29 +86,42 @@ impl LazyFile {
         self.place.path(self.name())
     }
 
-    /// The open file.
+    /// The open file, to read it.
     pub fn get(&self) -> io::Result<Arc<dyn DiskFile>> {
-        let mut handle = locked(&self.handle);
-        if let Some(file) = &*handle {
-            return Ok(file.clone());
-        }
         let mode = if self.kind == Kind::TxnIndex { OpenMode::Create } else { OpenMode::Write };
-        let file = self.place.disk.open(&self.path(), mode)?;
-        *handle = Some(file.clone());
-        Ok(file)
+        self.slot.get_or_open(&self.place.open_files, || self.place.disk.open(&self.path(), mode))
+    }
+
+    /// Changes the file, which stays open until [`sync_data`](LazyFile::sync_data).
+    pub fn change(&self, change: impl FnOnce(&dyn DiskFile) -> io::Result<()>) -> io::Result<()> {
+        self.slot.note_write();
+        let file = self.get()?;
+        // And again: a sync that ran meanwhile may have missed it.
+        let result = change(&*file);
+        self.slot.note_write();
+        result
+    }
+
+    /// Makes durable what was written.
+    pub fn sync_data(&self) -> io::Result<()> {
+        let file = self.get()?;
+        self.slot.note_sync();
+        file.sync_data()?;
+        self.place.open_files.trim();
+        Ok(())
     }
 
     /// Makes the file, empty; what had its name before is gone.
     pub fn create(&self) -> io::Result<()> {
-        let file = self.place.disk.open(&self.path(), OpenMode::Truncate)?;
-        *locked(&self.handle) = Some(file);
+        self.slot.close();
+        let open = || self.place.disk.open(&self.path(), OpenMode::Truncate);
+        self.slot.get_or_open(&self.place.open_files, open)?;
         Ok(())
     }
 
     /// The size without opening the file; `None` when there is no file.
     pub fn size(&self) -> io::Result<Option<u64>> {
-        let handle = locked(&self.handle).clone();
-        match handle {
+        match self.slot.get() {
             Some(file) => file.len().map(Some),
             None => self.place.size_of(self.name()),
         }
@@ -115,6 +129,6 @@ impl LazyFile {
 
     /// Gives the file handle back; the next use opens the file again.
     pub fn release(&self) {
-        *locked(&self.handle) = None;
+        self.slot.close();
     }
 }

@@ -11,11 +11,12 @@ use super::epoch_cache::EpochCache;
 use super::flush::Changes;
 use super::lazy_file::Place;
 use super::names::{self, FileName, Kind, Stage};
+use super::open_files::Budgets;
 use super::producer_state::ProducerState;
 use super::recovery::{Recovered, Recovery, take_inventory};
 use super::segment::Segment;
 use super::snapshots::{Replay, Snapshots};
-use super::tail_cache::{TailBudget, TailCache};
+use super::tail_cache::TailCache;
 use super::view::LogView;
 use super::{Active, Log, LogError, Ruler, new_views};
 use crate::storage::checkpoint;
@@ -32,7 +33,7 @@ pub struct OpenArgs {
     /// The directory was closed in an orderly way, so its files can be trusted.
     pub clean_shutdown: bool,
     pub now: TimestampMs,
-    pub tail_budget: Arc<TailBudget>,
+    pub budgets: Budgets,
 }
 
 /// What was found on disk.
@@ -56,7 +57,7 @@ impl Log {
         config: Arc<LogConfig>,
         args: &OpenArgs,
     ) -> Result<Log, LogError> {
-        let place = Arc::new(Place { disk, dir: dir.to_owned() });
+        let place = Arc::new(Place { disk, dir: dir.to_owned(), open_files: args.budgets.files.clone() });
         create(&place, args)
             .map(|loaded| assemble(place, config, args, loaded))
             .map_err(|error| LogError::io("creating", dir, error))
@@ -69,7 +70,7 @@ impl Log {
         config: Arc<LogConfig>,
         args: &OpenArgs,
     ) -> Result<Log, LogError> {
-        let place = Arc::new(Place { disk, dir: dir.to_owned() });
+        let place = Arc::new(Place { disk, dir: dir.to_owned(), open_files: args.budgets.files.clone() });
         load(&place, &config, args)
             .map(|loaded| assemble(place, config, args, loaded))
             .map_err(|error| LogError::io("opening", dir, error))
@@ -225,7 +226,7 @@ fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: 
     let touched = snapshots.latest().is_some_and(|at| at != log_end);
     let mut epoch_changes = Changes::default();
     epoch_changes.note_if(epochs_dirty);
-    let tail = Arc::new(TailCache::new(args.tail_budget.clone()));
+    let tail = Arc::new(TailCache::new(args.budgets.tail.clone()));
     let ruler = Ruler { log_start, high_watermark: log_start, flushed, log_end };
     let views = new_views(LogView {
         log_start,

@@ -77,7 +77,7 @@ impl Segment {
     /// Writes `parts` behind what there is. After an error the file may hold more than `size` says.
     pub fn append(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let size = self.size();
-        self.log.get()?.write_all_at(parts, size)?;
+        self.log.change(|file| file.write_all_at(parts, size))?;
         let added: usize = parts.iter().map(|part| part.len()).sum();
         self.size.store(size + added as u64, Ordering::Release);
         Ok(())
@@ -85,12 +85,12 @@ impl Segment {
 
     /// Cuts the file to what `size` says, after a failed append.
     pub fn undo_append(&self) -> io::Result<()> {
-        self.log.get()?.set_len(self.size())
+        self.log.change(|file| file.set_len(self.size()))
     }
 
     /// Cuts off what lies behind `position` and was never indexed.
     pub fn cut(&self, position: u64) -> io::Result<()> {
-        self.log.get()?.set_len(position)?;
+        self.log.change(|file| file.set_len(position))?;
         self.size.store(position, Ordering::Release);
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Segment {
         self.offset_index.truncate_to(offset)?;
         self.time_index.truncate_to(offset)?;
         self.txn_index.truncate_to(offset)?;
-        self.log.get()?.set_len(position)?;
+        self.log.change(|file| file.set_len(position))?;
         self.size.store(position, Ordering::Release);
         *locked(&self.max_timestamp) = None;
         Ok(())
@@ -189,7 +189,7 @@ impl Segment {
     }
 
     fn sync_files(&self, sealed: bool) -> io::Result<()> {
-        self.log.get()?.sync_data()?;
+        self.log.sync_data()?;
         self.txn_index.sync()?;
         if sealed {
             self.offset_index.entries().sync()?;

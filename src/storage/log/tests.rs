@@ -426,7 +426,8 @@ pub(super) fn open_args(recovery_point: Offset, log_start: Offset, clean_shutdow
         log_start,
         clean_shutdown,
         now: TimestampMs(0),
-        tail_budget: TailBudget::new(1 << 20, 2000),
+        // So few files that they are closed and opened again all the time.
+        budgets: Budgets::new(1 << 20, 2000, 3),
     }
 }
 

@@ -57,7 +57,9 @@ impl TxnIndex {
     /// Adds a transaction; makes the file if there was none (`true`).
     pub fn push(&self, txn: AbortedTxn) -> io::Result<bool> {
         let len = self.len.load(Ordering::Acquire);
-        self.file.get()?.write_all_at(&[IoSlice::new(&encode(&txn))], u64::from(len) * ENTRY_LEN as u64)?;
+        self.file.change(|file| {
+            file.write_all_at(&[IoSlice::new(&encode(&txn))], u64::from(len) * ENTRY_LEN as u64)
+        })?;
         self.len.store(len + 1, Ordering::Release);
         self.dirty.store(true, Ordering::Release);
         Ok(len == 0)
@@ -113,7 +115,7 @@ impl TxnIndex {
         }
         // A torn write may have left less than an entry at the end.
         if self.file.size()?.is_some_and(|size| size != u64::from(keep) * ENTRY_LEN as u64) {
-            self.file.get()?.set_len(u64::from(keep) * ENTRY_LEN as u64)?;
+            self.file.change(|file| file.set_len(u64::from(keep) * ENTRY_LEN as u64))?;
             self.len.store(keep, Ordering::Release);
             self.dirty.store(true, Ordering::Release);
         }
@@ -121,7 +123,7 @@ impl TxnIndex {
     }
 
     pub fn sync(&self) -> io::Result<()> {
-        if self.dirty.swap(false, Ordering::AcqRel) { self.file.get()?.sync_data() } else { Ok(()) }
+        if self.dirty.swap(false, Ordering::AcqRel) { self.file.sync_data() } else { Ok(()) }
     }
 }
 

@@ -43,7 +43,7 @@ fn open(disk: &SimDisk) -> (LogDir, Log) {
     let dir = claim.open().unwrap();
     let listing = dir.list().unwrap();
     let config = Arc::new(LogConfig { index_interval_bytes: 1000, ..LogConfig::default() });
-    let log = dir.open_log(&listing.partitions[0], config, NOW, TailBudget::new(0, 0)).unwrap();
+    let log = dir.open_log(&listing.partitions[0], config, NOW, Budgets::new(0, 0, 100)).unwrap();
     (dir, log)
 }
 

@@ -35,8 +35,8 @@ fn open(disk: &SimDisk, path: &Path) -> LogDir {
     claim.open().unwrap()
 }
 
-fn budget() -> Arc<TailBudget> {
-    TailBudget::new(1 << 20, 1 << 20)
+fn budget() -> Budgets {
+    Budgets::new(1 << 20, 1 << 20, 100)
 }
 
 fn append(log: &mut Log) {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::broker::partitions::{Leadership, Partition, Role};
+use crate::broker::serving::NotServed;
 use crate::metadata::Image;
 use crate::types::{ErrorCode, LeaderEpoch, NodeId, PartitionIndex, TopicIdPartition};
 
@@ -78,16 +79,17 @@ impl Api {
             });
         };
         let leadership = partition.leadership();
-        if leadership.role == Role::Offline {
-            return Err(ErrorCode::KafkaStorageError);
-        }
-        if epoch != LeaderEpoch::UNKNOWN && epoch < leadership.leader_epoch {
-            return Err(ErrorCode::FencedLeaderEpoch);
-        }
-        if epoch != LeaderEpoch::UNKNOWN && epoch > leadership.leader_epoch {
-            return Err(ErrorCode::UnknownLeaderEpoch);
-        }
+        leadership.admits(epoch).map_err(not_served_code)?;
         Ok(Led { partition, leadership })
+    }
+}
+
+pub(super) fn not_served_code(refused: NotServed) -> ErrorCode {
+    match refused {
+        NotServed::NotLeader => ErrorCode::NotLeaderOrFollower,
+        NotServed::Offline => ErrorCode::KafkaStorageError,
+        NotServed::FencedLeaderEpoch => ErrorCode::FencedLeaderEpoch,
+        NotServed::UnknownLeaderEpoch => ErrorCode::UnknownLeaderEpoch,
     }
 }
 

@@ -7,14 +7,19 @@ use std::sync::Arc;
 
 use super::clock::Now;
 use super::flusher;
+use super::following::Following;
 use super::ledger::Ledger;
-use super::messages::{Append, DeleteRecords, DeleteRecordsError, Host, ProduceError, Produced, RoleSpec};
+use super::messages::{
+    Append, DeleteRecords, DeleteRecordsError, FollowerFetched, Host, IsrAltered, IsrProposal, ProduceError,
+    Produced, ReplicaSettings, RoleSpec,
+};
+use super::outbox::{Outbox, Outlets};
 use super::owed::{Answer, Owed};
 use super::partitions::{Leadership, Partition, Role};
-use crate::replica::{Acks, Effect, Leader, LogPosition, Registration, ReplicaConfig};
+use crate::replica::{Acks, Effect, FollowerEffect, Leader, LogPosition, Registration};
 use crate::storage::log::producer_state::ActiveProducer;
 use crate::storage::log::{self, AppendError, Log, LogConfig, LogError, Origin};
-use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset};
+use crate::types::{MonotonicMs, NodeId, Offset};
 
 /// What a shard lends its partitions for one step.
 #[derive(Debug)]
@@ -23,13 +28,15 @@ pub(super) struct Desk {
     pub(super) shard: usize,
     pub(super) now: Now,
     pub(super) owed: Owed,
+    pub(super) outbox: Outbox,
     effects: Vec<Effect>,
+    pub(super) follower_effects: Vec<FollowerEffect>,
 }
 
 impl Desk {
-    pub(super) fn new(me: NodeId, shard: usize) -> Desk {
-        let (now, owed, effects) = Default::default();
-        Desk { me, shard, now, owed, effects }
+    pub(super) fn new(me: NodeId, shard: usize, outlets: Outlets) -> Desk {
+        let (now, owed, effects, follower_effects) = Default::default();
+        Desk { me, shard, now, owed, outbox: Outbox::new(outlets), effects, follower_effects }
     }
 }
 
@@ -44,22 +51,24 @@ pub(super) struct AppendTerms {
 #[derive(Debug)]
 pub(super) struct Hosted {
     pub(super) partition: Arc<Partition>,
-    log: Log,
-    config: ReplicaConfig,
-    role: HostedRole,
-    ledger: Ledger,
+    pub(super) log: Log,
+    pub(super) config: ReplicaSettings,
+    pub(super) role: HostedRole,
+    pub(super) ledger: Ledger,
     /// There are appends that no flush work covers; since when.
-    dirty_since: Option<MonotonicMs>,
+    pub(super) dirty_since: Option<MonotonicMs>,
     segments_flushed: usize,
-    last_append: MonotonicMs,
+    pub(super) last_append: MonotonicMs,
     /// It is on the list of partitions to settle at the end of the step.
     pub(super) is_touched: bool,
 }
 
 #[derive(Debug)]
-enum HostedRole {
+pub(super) enum HostedRole {
     Leading(Box<Leader>),
-    Following,
+    Following(Box<Following>),
+    /// Between two roles.
+    None,
 }
 
 impl Hosted {
@@ -69,7 +78,7 @@ impl Hosted {
         let mut hosted = Hosted {
             partition,
             config,
-            role: HostedRole::Following,
+            role: HostedRole::None,
             ledger: Ledger::new(&view),
             dirty_since: None,
             segments_flushed: view.segment_count(),
@@ -85,7 +94,7 @@ impl Hosted {
     pub(super) fn assume(&mut self, role: RoleSpec, desk: &mut Desk) {
         match role {
             RoleSpec::Lead(registration) => self.lead(&registration, desk),
-            RoleSpec::Follow { leader, leader_epoch, .. } => self.follow(leader, leader_epoch, desk),
+            RoleSpec::Follow(term) => self.follow(term, desk),
         }
     }
 
@@ -99,15 +108,11 @@ impl Hosted {
                 }
                 leader.registration(registration, now, &mut desk.effects);
             }
-            HostedRole::Following => {
+            HostedRole::Following(_) | HostedRole::None => {
+                self.resign(desk);
                 self.log.assign_epoch_start(registration.leader_epoch);
-                let log = LogPosition {
-                    log_start: self.log.log_start(),
-                    high_watermark: self.log.high_watermark(),
-                    flushed: self.log.flushed(),
-                    log_end: self.log.log_end(),
-                };
-                let leader = Leader::new(desk.me, registration, log, self.config, now, &mut desk.effects);
+                let (log, config) = (self.position(), self.config.leader);
+                let leader = Leader::new(desk.me, registration, log, config, now, &mut desk.effects);
                 self.role = HostedRole::Leading(Box::new(leader));
             }
         }
@@ -122,23 +127,26 @@ impl Hosted {
         }
     }
 
-    fn follow(&mut self, leader: NodeId, leader_epoch: LeaderEpoch, desk: &mut Desk) {
-        self.resign(desk);
-        self.role = HostedRole::Following;
-        self.partition.set_leadership(Leadership {
-            role: Role::Follower,
-            leader,
-            leader_epoch,
-            epoch_start: None,
-        });
-        self.partition.waiters.wake_all();
+    /// Where the log stands.
+    pub(super) fn position(&self) -> LogPosition {
+        LogPosition {
+            log_start: self.log.log_start(),
+            high_watermark: self.log.high_watermark(),
+            flushed: self.log.flushed(),
+            log_end: self.log.log_end(),
+        }
     }
 
-    fn resign(&mut self, desk: &mut Desk) {
-        let following = HostedRole::Following;
-        if let HostedRole::Leading(leader) = std::mem::replace(&mut self.role, following) {
-            leader.resign(&mut desk.effects);
-            self.carry_out(desk);
+    /// Ends the role: what is parked is answered, and the leader is no longer fetched from.
+    pub(super) fn resign(&mut self, desk: &mut Desk) {
+        match std::mem::replace(&mut self.role, HostedRole::None) {
+            HostedRole::Leading(leader) => {
+                leader.resign(&mut desk.effects);
+                self.carry_out(desk);
+                self.partition.set_watches_followers(false);
+            }
+            HostedRole::Following(following) => self.stop_following(&following, desk),
+            HostedRole::None => {}
         }
     }
 
@@ -185,10 +193,31 @@ impl Hosted {
         if !self.log.mark_flushed(flushed) {
             return;
         }
-        if let HostedRole::Leading(leader) = &mut self.role {
-            leader.flushed(self.log.flushed(), desk.now.monotonic, &mut desk.effects);
-            self.carry_out(desk);
+        match &mut self.role {
+            HostedRole::Leading(leader) => {
+                leader.flushed(self.log.flushed(), desk.now.monotonic, &mut desk.effects);
+                self.carry_out(desk);
+            }
+            HostedRole::Following(following) => following.core.flushed(self.log.flushed()),
+            HostedRole::None => {}
         }
+    }
+
+    /// A follower has fetched. What it says counts for the term in which its fetch was served.
+    pub(super) fn follower_fetched(&mut self, fetched: &FollowerFetched, desk: &mut Desk) {
+        let HostedRole::Leading(leader) = &mut self.role else { return };
+        if leader.leader_epoch() != fetched.leader_epoch {
+            return;
+        }
+        // A fetch that the metadata of now no longer allows was answered before that was known.
+        let _ = leader.follower_fetched(&fetched.fetch, desk.now.monotonic, &mut desk.effects);
+        self.carry_out(desk);
+    }
+
+    pub(super) fn isr_altered(&mut self, altered: IsrAltered, desk: &mut Desk) {
+        let HostedRole::Leading(leader) = &mut self.role else { return };
+        leader.alter_done(altered.proposed_at, altered.outcome, desk.now.monotonic, &mut desk.effects);
+        self.carry_out(desk);
     }
 
     /// The producers that the leader remembers; `None` of a follower.
@@ -200,9 +229,9 @@ impl Hosted {
     }
 
     pub(super) fn delete_records(&mut self, request: DeleteRecords, desk: &mut Desk) {
-        let HostedRole::Leading(leader) = &mut self.role else {
+        if !matches!(self.role, HostedRole::Leading(_)) {
             return request.reply.answer(Err(DeleteRecordsError::NotLeader));
-        };
+        }
         if self.log.config().compact && !self.log.config().delete {
             return request.reply.answer(Err(DeleteRecordsError::CompactedTopic));
         }
@@ -211,31 +240,37 @@ impl Hosted {
         if upto < Offset::ZERO || upto > high_watermark {
             return request.reply.answer(Err(DeleteRecordsError::OutOfRange { upto, high_watermark }));
         }
-        let deleted = self.log.advance_log_start(upto).and_then(|()| self.log.delete_before_start());
-        match deleted {
-            Ok(doomed) => {
-                let delay_ms = self.log.config().file_delete_delay_ms;
-                if let Some(doomed) = doomed {
-                    self.partition.directory.doom(doomed, desk.now.monotonic.plus(delay_ms));
-                }
-            }
-            Err(error) => {
-                self.note_failure(&error);
-                return request.reply.answer(Err(DeleteRecordsError::Log(error)));
-            }
+        if let Err(error) = self.start_log_at(upto, desk) {
+            return request.reply.answer(Err(DeleteRecordsError::Log(error)));
         }
+        let HostedRole::Leading(leader) = &mut self.role else { return };
         leader.log_start_moved(self.log.log_start(), &mut desk.effects);
         let token = desk.owed.park(Answer::DeleteRecords(request.reply));
         leader.await_low_watermark(token, upto, request.deadline, &mut desk.effects);
         self.carry_out(desk);
     }
 
-    pub(super) fn configure(&mut self, log: Arc<LogConfig>, config: ReplicaConfig, desk: &mut Desk) {
+    /// Drops what lies before `at` from the log.
+    pub(super) fn start_log_at(&mut self, at: Offset, desk: &Desk) -> Result<(), LogError> {
+        let deleted = self.log.advance_log_start(at).and_then(|()| self.log.delete_before_start());
+        let doomed = deleted.inspect_err(|error| self.note_failure(error))?;
+        if let Some(doomed) = doomed {
+            let delay_ms = self.log.config().file_delete_delay_ms;
+            self.partition.directory.doom(doomed, desk.now.monotonic.plus(delay_ms));
+        }
+        Ok(())
+    }
+
+    pub(super) fn configure(&mut self, log: Arc<LogConfig>, config: ReplicaSettings, desk: &mut Desk) {
         self.log.update_config(log);
         self.config = config;
-        if let HostedRole::Leading(leader) = &mut self.role {
-            leader.configure(config, desk.now.monotonic, &mut desk.effects);
-            self.carry_out(desk);
+        match &mut self.role {
+            HostedRole::Leading(leader) => {
+                leader.configure(config.leader, desk.now.monotonic, &mut desk.effects);
+                self.carry_out(desk);
+            }
+            HostedRole::Following(_) => self.configure_follower(desk),
+            HostedRole::None => {}
         }
     }
 
@@ -257,7 +292,8 @@ impl Hosted {
     pub(super) fn next_deadline(&self) -> Option<MonotonicMs> {
         let core = match &self.role {
             HostedRole::Leading(leader) => leader.next_deadline(),
-            HostedRole::Following => None,
+            HostedRole::Following(following) => following.wakes_at(),
+            HostedRole::None => None,
         };
         let flush_ms = Some(self.log.config().flush_ms).filter(|ms| *ms < i64::MAX);
         let flush = self.dirty_since.zip(flush_ms).map(|(since, ms)| since.plus(ms));
@@ -265,8 +301,13 @@ impl Hosted {
     }
 
     /// Ends a step: readers hear of what is new, the flusher of what must be synced.
-    pub(super) fn settle(&mut self, desk: &Desk) {
+    pub(super) fn settle(&mut self, desk: &mut Desk) {
         self.is_touched = false;
+        match &self.role {
+            HostedRole::Leading(leader) => self.partition.set_watches_followers(leader.watches_followers()),
+            HostedRole::Following(_) => self.tell_wants(desk),
+            HostedRole::None => {}
+        }
         let view = self.log.view();
         self.partition.waiters.publish(self.ledger.settle(&view));
         if self.is_flush_due(view.segment_count(), desk.now.monotonic) {
@@ -321,9 +362,11 @@ impl Hosted {
     }
 
     /// The log directory is out of service: what is parked is answered so.
-    pub(super) fn take_offline(self, desk: &mut Desk) {
-        if let HostedRole::Leading(leader) = self.role {
-            leader.resign(&mut desk.effects);
+    pub(super) fn take_offline(mut self, desk: &mut Desk) {
+        match std::mem::replace(&mut self.role, HostedRole::None) {
+            HostedRole::Leading(leader) => leader.resign(&mut desk.effects),
+            HostedRole::Following(following) => self.stop_following(&following, desk),
+            HostedRole::None => {}
         }
         for effect in desk.effects.drain(..) {
             if let Effect::Answer { token, .. } = effect {
@@ -336,25 +379,24 @@ impl Hosted {
     }
 
     fn carry_out(&mut self, desk: &mut Desk) {
-        let Desk { effects, owed, .. } = desk;
+        let Desk { effects, owed, outbox, .. } = desk;
         for effect in effects.drain(..) {
             match effect {
                 Effect::HighWatermark(at) => self.log.set_high_watermark(at),
                 Effect::Answer { token, result } => {
                     let low_watermark = match &self.role {
                         HostedRole::Leading(leader) => leader.low_watermark(),
-                        HostedRole::Following => self.log.log_start(),
+                        HostedRole::Following(_) | HostedRole::None => self.log.log_start(),
                     };
                     owed.take(token).send(result, low_watermark);
                 }
-                // Comes only of partitions with followers, and there are none yet; the core would propose it again.
-                Effect::AlterPartition(_) => {}
+                Effect::AlterPartition(alter) => outbox.propose(IsrProposal { id: self.partition.id, alter }),
             }
         }
     }
 
     /// A full disk refuses appends and goes on; any other failure puts the directory out of service.
-    fn note_failure(&self, error: &LogError) {
+    pub(super) fn note_failure(&self, error: &LogError) {
         if self.log.failure().is_some() {
             self.partition.directory.fail(&format!("write to {}", self.partition.name), error);
         }

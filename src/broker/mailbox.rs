@@ -13,10 +13,11 @@ use tokio::time::Instant;
 
 use super::clock::{self, Now};
 use super::flusher::FlushReport;
-use super::messages::{DeleteRecords, Host, Produce, RoleSpec};
+use super::messages::{
+    DeleteRecords, Fetched, FollowerFetched, Host, IsrAltered, Produce, ReplicaSettings, RoleSpec,
+};
 use super::partitions::Partition;
 use super::shard::Shard;
-use crate::replica::ReplicaConfig;
 use crate::storage::log::producer_state::ActiveProducer;
 use crate::storage::log::{Log, LogConfig};
 use crate::types::{MonotonicMs, TopicIdPartition};
@@ -38,12 +39,18 @@ pub enum Message {
     Host(Box<Host>),
     /// Lead or follow from now on.
     Assume(TopicIdPartition, RoleSpec),
-    Configure(TopicIdPartition, Arc<LogConfig>, ReplicaConfig),
+    Configure(TopicIdPartition, Arc<LogConfig>, ReplicaSettings),
     /// Let go of a partition; its log comes back, unless it was lost with its directory.
     Release(TopicIdPartition, oneshot::Sender<Option<Log>>),
     /// Answers when the requests before it have been dealt with.
     Fence(oneshot::Sender<()>),
     Flushed(Vec<FlushReport>),
+    /// What leaders said to this shard's followers. Each of them says what it wants next.
+    Fetched(Vec<Fetched>),
+    /// Followers have fetched from this shard's leaders.
+    FollowerFetched(Vec<FollowerFetched>),
+    /// What became of the in-sync sets that this shard's leaders proposed.
+    IsrAltered(Vec<IsrAltered>),
     /// The log directory with this index is out of service.
     DirectoryFailed(usize),
     /// Time has passed.

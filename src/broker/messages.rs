@@ -6,9 +6,14 @@ use bytes::Bytes;
 
 use super::partitions::Partition;
 use super::reply::ReplySlot;
-use crate::replica::{AckError, Acks, NotEnoughReplicas, Registration, ReplicaConfig};
+use crate::replica::{
+    AckError, Acks, AlterOutcome, AlterPartition, Bounds, BoundsQuery, EpochEnd, FetchFrom, FollowerConfig,
+    FollowerFetch, NotEnoughReplicas, Refusal, Registration, ReplicaConfig, Term, Wants,
+};
 use crate::storage::log::{AppendError, Log, LogError, Origin};
-use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset, PartitionEpoch, TimestampMs, TopicIdPartition};
+use crate::types::{
+    LeaderEpoch, MonotonicMs, Offset, PartitionEpoch, TimestampMs, TopicIdPartition, TopicPartition,
+};
 
 /// The appends of one request to the partitions of one shard.
 #[derive(Debug)]
@@ -95,13 +100,95 @@ pub enum DeleteRecordsError {
 pub struct Host {
     pub partition: Arc<Partition>,
     pub log: Log,
-    pub config: ReplicaConfig,
+    pub config: ReplicaSettings,
     pub role: RoleSpec,
+}
+
+/// The settings of a replica, whichever role it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicaSettings {
+    pub leader: ReplicaConfig,
+    pub follower: FollowerSettings,
+}
+
+/// The settings of a replica that follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FollowerSettings {
+    pub core: FollowerConfig,
+    /// Leaders of the topic may be elected uncleanly, or its acknowledgements do not wait for the disk.
+    pub may_lack_committed: bool,
+    /// It is listed in `follower.replication.throttled.replicas`.
+    pub throttled: bool,
 }
 
 /// Who leads, as the metadata says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoleSpec {
     Lead(Registration),
-    Follow { leader: NodeId, leader_epoch: LeaderEpoch, partition_epoch: PartitionEpoch },
+    /// The term's leader is `NONE` while the partition has none.
+    Follow(Term),
+}
+
+/// What a follower wants from its leader now, for whoever fetches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionWants {
+    pub id: TopicIdPartition,
+    pub name: TopicPartition,
+    /// `None`: it follows this leader no longer.
+    pub wants: Option<Wants>,
+    pub throttled: bool,
+}
+
+/// What a leader said to one partition's question.
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    pub id: TopicIdPartition,
+    pub answer: LeaderAnswer,
+}
+
+#[derive(Clone, Debug)]
+pub enum LeaderAnswer {
+    /// The logs agree up to where the question asked; the records follow, if there are some.
+    Records {
+        asked: FetchFrom,
+        records: Bytes,
+        high_watermark: Offset,
+        log_start: Offset,
+    },
+    /// The logs diverge: the largest epoch that the leader knows up to the last fetched one.
+    Diverges {
+        asked: FetchFrom,
+        theirs: EpochEnd,
+    },
+    Refused {
+        asked: FetchFrom,
+        refusal: Refusal,
+    },
+    Bounds {
+        asked: BoundsQuery,
+        bounds: Result<Bounds, Refusal>,
+    },
+}
+
+/// A follower has fetched from a partition that was led in this epoch, and its log agrees with the leader's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FollowerFetched {
+    pub id: TopicIdPartition,
+    pub leader_epoch: LeaderEpoch,
+    pub fetch: FollowerFetch,
+}
+
+/// The in-sync set that a leader wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IsrProposal {
+    pub id: TopicIdPartition,
+    pub alter: AlterPartition,
+}
+
+/// What became of a proposal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IsrAltered {
+    pub id: TopicIdPartition,
+    pub proposed_at: PartitionEpoch,
+    pub outcome: AlterOutcome,
 }

@@ -1,8 +1,8 @@
 //! Layer 3: drivers around the pure cores: the only place where cores meet threads and disk.
 //!
-//! In reading order: `messages` (what shards are asked), `shard` with `hosted` (a partition's log and core joined), `owed` and
-//! `ledger`; `mailbox` (its thread), `flusher` and `directory`; `partitions` (where handlers find a partition) and
-//! `waiters`; then what follows the metadata: `settings`, `dynamic_config`, `log_dirs`, `reconciler`, `lifecycle`,
+//! In reading order: `messages` (what shards are asked), `shard` with `hosted` and `following` (a partition's log and core joined),
+//! `owed`, `ledger` and `outbox`; `mailbox` (its thread), `flusher` and `directory`; `partitions` (where handlers find a partition),
+//! `serving` and `waiters`; then what follows the metadata: `settings`, `dynamic_config`, `log_dirs`, `reconciler`, `lifecycle`,
 //! `producer_ids`; and `start`, which puts it together.
 
 pub mod clock;
@@ -13,12 +13,15 @@ pub mod messages;
 
 pub mod shard;
 mod hosted;
+mod following;
+pub mod outbox;
 mod owed;
 mod ledger;
 pub mod mailbox;
 pub mod flusher;
 pub mod directory;
 pub mod partitions;
+pub mod serving;
 pub mod checkpoints;
 
 pub mod settings;
@@ -34,6 +37,8 @@ pub mod start;
 mod rig;
 #[cfg(test)]
 mod shard_tests;
+#[cfg(test)]
+mod replication_tests;
 #[cfg(test)]
 mod start_tests;
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -51,6 +52,8 @@ pub struct Partition {
     pub waiters: Arc<Waiters>,
     views: LogViews,
     leadership: ArcSwap<Leadership>,
+    /// See [`Partition::watches_followers`].
+    watches_followers: AtomicBool,
 }
 
 impl Partition {
@@ -67,7 +70,20 @@ impl Partition {
             epoch_start: None,
         };
         let (waiters, leadership) = (Arc::default(), ArcSwap::from_pointee(leadership));
-        Partition { id, name, directory, waiters, views, leadership }
+        let watches_followers = AtomicBool::new(false);
+        Partition { id, name, directory, waiters, views, leadership, watches_followers }
+    }
+
+    /// Whether the leader here wants to hear of every fetch of a follower, because one is not in sync. Otherwise only those
+    /// that say something new matter to it.
+    pub fn watches_followers(&self) -> bool {
+        self.watches_followers.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_watches_followers(&self, watches: bool) {
+        if self.watches_followers() != watches {
+            self.watches_followers.store(watches, Ordering::Release);
+        }
     }
 
     /// The log as it is now.

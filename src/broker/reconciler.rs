@@ -20,8 +20,9 @@ use super::messages::{Host, RoleSpec};
 use super::partitions::{Partition, Partitions};
 use super::settings::TopicSettings;
 use crate::metadata::reconcile::{Changes, Reconfigured, Replica, Stop, changes};
+use crate::metadata::topics::LeaderRecoveryState;
 use crate::metadata::{Image, ImageVersion};
-use crate::replica::{BrokerStanding, Registration};
+use crate::replica::{BrokerStanding, Registration, Term};
 use crate::storage::log::{Log, LogConfig};
 use crate::types::{DirectoryId, NodeId, TopicIdPartition};
 
@@ -227,7 +228,8 @@ impl Reconciler {
         let registration = &replica.registration;
         let (leader_epoch, partition_epoch) = (registration.leader_epoch, registration.partition_epoch);
         if registration.leader != self.me {
-            return RoleSpec::Follow { leader: registration.leader, leader_epoch, partition_epoch };
+            let may_lack_committed = registration.leader_recovery_state == LeaderRecoveryState::Recovering;
+            return RoleSpec::Follow(Term { leader: registration.leader, leader_epoch, may_lack_committed });
         }
         let replicas = registration.replicas.iter().map(|node| (*node, standing(*node, image))).collect();
         let isr = registration.isr.clone();

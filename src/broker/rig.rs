@@ -11,11 +11,12 @@ use super::clock::Now;
 use super::directory::Directory;
 use super::log_dirs::LogDirs;
 use super::mailbox::{Mailbox, Message, mailbox};
-use super::messages::{Host, ProduceError, Produced, RoleSpec};
+use super::messages::{FollowerSettings, Host, ProduceError, Produced, ReplicaSettings, RoleSpec};
+use super::outbox::{Inlets, outlets};
 use super::partitions::{Partition, Partitions};
 use super::reply::Gathered;
 use super::shard::Shard;
-use crate::replica::{Acks, BrokerStanding, Registration, ReplicaConfig};
+use crate::replica::{Acks, BrokerStanding, FollowerConfig, Registration, ReplicaConfig, Term};
 use crate::storage::checkpoint::MetaProperties;
 use crate::storage::disk::Disk;
 use crate::storage::log::{Budgets, Log, LogConfig, OpenArgs, Origin, ReadPlan};
@@ -32,13 +33,14 @@ pub(super) const DIRECTORY_ID: Uuid = Uuid::from_u128(0x1234_5678_9abc_def0);
 pub(super) struct Rig {
     pub(super) shard: Shard,
     mailbox: Mailbox,
+    pub(super) inlets: Inlets,
     pub(super) partitions: Partitions,
     pub(super) directory: Arc<Directory>,
     disk: Arc<dyn Disk>,
     pub(super) now: Now,
 }
 
-pub(super) fn id(topic: u128, partition: i32) -> TopicIdPartition {
+pub(super) const fn id(topic: u128, partition: i32) -> TopicIdPartition {
     TopicIdPartition { topic_id: Uuid::from_u128(topic), partition: PartitionIndex(partition) }
 }
 
@@ -59,8 +61,24 @@ pub(super) fn lead(leader_epoch: i32, isr: &[i32]) -> RoleSpec {
     })
 }
 
-pub(super) fn replica_config(config: &LogConfig) -> ReplicaConfig {
-    ReplicaConfig { min_insync_replicas: 1, durable_acks: config.flush_before_ack, lag_time_max_ms: 30_000 }
+pub(super) fn follow(leader: i32, leader_epoch: i32) -> RoleSpec {
+    RoleSpec::Follow(Term {
+        leader: NodeId(leader),
+        leader_epoch: LeaderEpoch(leader_epoch),
+        may_lack_committed: false,
+    })
+}
+
+pub(super) fn replica_config(config: &LogConfig) -> ReplicaSettings {
+    let durable_acks = config.flush_before_ack;
+    ReplicaSettings {
+        leader: ReplicaConfig { min_insync_replicas: 1, durable_acks, lag_time_max_ms: 30_000 },
+        follower: FollowerSettings {
+            core: FollowerConfig { backoff_max_ms: 1000 },
+            may_lack_committed: !durable_acks,
+            throttled: false,
+        },
+    }
 }
 
 /// A log directory, formatted when it is new.
@@ -105,12 +123,18 @@ pub(super) fn new_host(
 
 impl Rig {
     pub(super) fn new(disk: Arc<dyn Disk>, dir: &Path) -> Rig {
+        Rig::on_node(ME, disk, dir)
+    }
+
+    pub(super) fn on_node(me: NodeId, disk: Arc<dyn Disk>, dir: &Path) -> Rig {
         let (sender, mailbox) = mailbox(100);
         let directory = Directory::new(0, open_dir(&disk, dir), vec![sender.clone()], 0);
         let now = Now { wall: TimestampMs(1_000_000), monotonic: super::clock::monotonic() };
+        let (outlets, inlets) = outlets();
         Rig {
-            shard: Shard::new(0, ME),
+            shard: Shard::new(0, me, outlets),
             mailbox,
+            inlets,
             partitions: Partitions::new(vec![sender]),
             directory: Arc::new(directory),
             disk,

@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use super::dynamic_config::{Effective, texts};
+use super::messages::{FollowerSettings, ReplicaSettings};
 use crate::config::{BrokerConfig, MessageTimestampType, Texts, TopicCompression, TopicConfig};
 use crate::metadata::Image;
-use crate::replica::ReplicaConfig;
+use crate::replica::{FollowerConfig, ReplicaConfig};
 use crate::storage::log::{CompressionPolicy, LogConfig};
 use crate::wire::batch::TimestampType;
 use crate::wire::compression::Compression;
@@ -16,7 +17,7 @@ use crate::wire::compression::Compression;
 #[derive(Clone, Debug)]
 pub struct PartitionSettings {
     pub log: Arc<LogConfig>,
-    pub replica: ReplicaConfig,
+    pub replica: ReplicaSettings,
 }
 
 /// The settings of this broker under one image.
@@ -54,11 +55,17 @@ impl TopicSettings {
 }
 
 fn partition_settings(topic: &TopicConfig, broker: &BrokerConfig) -> PartitionSettings {
-    let replica = ReplicaConfig {
+    let leader = ReplicaConfig {
         min_insync_replicas: usize::try_from(topic.min_insync_replicas).unwrap_or(1),
         durable_acks: topic.flush_before_ack,
         lag_time_max_ms: broker.replica_lag_time_max_ms,
     };
+    let follower = FollowerSettings {
+        core: FollowerConfig { backoff_max_ms: i64::from(broker.replica_fetch_backoff_ms) },
+        may_lack_committed: topic.unclean_leader_election_enable || !topic.flush_before_ack,
+        throttled: false,
+    };
+    let replica = ReplicaSettings { leader, follower };
     PartitionSettings { log: Arc::new(log_config(topic, broker)), replica }
 }
 

@@ -12,6 +12,7 @@ use super::clock::Now;
 use super::hosted::{AppendTerms, Desk, Hosted};
 use super::mailbox::Message;
 use super::messages::{DeleteRecords, DeleteRecordsError, Host, Produce, ProduceError};
+use super::outbox::Outlets;
 use crate::types::{MonotonicMs, NodeId, TopicIdPartition};
 
 /// How long the newest batches stay in memory when nothing more is appended.
@@ -35,13 +36,13 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// The shard with this index on the node `me`.
-    pub fn new(index: usize, me: NodeId) -> Shard {
+    /// The shard with this index on the node `me`, which tells what it has to tell through `outlets`.
+    pub fn new(index: usize, me: NodeId, outlets: Outlets) -> Shard {
         Shard {
             hosted: HashMap::default(),
             offline: HashSet::new(),
             touched: Vec::new(),
-            desk: Desk::new(me, index),
+            desk: Desk::new(me, index, outlets),
             next_deadline: None,
             next_sweep: None,
             is_closed: false,
@@ -66,10 +67,11 @@ impl Shard {
         }
         while let Some(id) = self.touched.pop() {
             let Some(hosted) = self.hosted.get_mut(&id) else { continue };
-            hosted.settle(&self.desk);
+            hosted.settle(&mut self.desk);
             let deadline = hosted.next_deadline();
             self.next_deadline = self.next_deadline.into_iter().chain(deadline).min();
         }
+        self.desk.outbox.send();
     }
 
     fn deal_with(&mut self, message: Message) {
@@ -78,6 +80,23 @@ impl Shard {
             Message::Flushed(reports) => {
                 for report in reports {
                     self.with(report.partition, |hosted, desk| hosted.flushed(report.flushed, desk));
+                }
+            }
+            Message::Fetched(answers) => {
+                let sweep = self.desk.now.monotonic.plus(TAIL_KEPT_MS);
+                self.next_sweep.get_or_insert(sweep);
+                for fetched in answers {
+                    self.with(fetched.id, |hosted, desk| hosted.fetched(fetched.answer, desk));
+                }
+            }
+            Message::FollowerFetched(fetches) => {
+                for fetched in fetches {
+                    self.with(fetched.id, |hosted, desk| hosted.follower_fetched(&fetched, desk));
+                }
+            }
+            Message::IsrAltered(outcomes) => {
+                for altered in outcomes {
+                    self.with(altered.id, |hosted, desk| hosted.isr_altered(altered, desk));
                 }
             }
             Message::DeleteRecords(request) => self.delete_records(request),

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 
 use super::mailbox::Message;
-use super::messages::{ProduceError, Produced, RoleSpec};
+use super::messages::{ProduceError, Produced};
 use super::partitions::Role;
 use super::reply::Gathered;
-use super::rig::{ME, Rig, id, lead, readable, records};
+use super::rig::{ME, Rig, follow, id, lead, readable, records};
 use super::waiters::{Bound, FetchWaiter};
 use crate::replica::{AckError, Acks};
 use crate::storage::disk::RealDisk;
 use crate::storage::log::LogConfig;
-use crate::types::{LeaderEpoch, NodeId, Offset, PartitionEpoch};
+use crate::types::{LeaderEpoch, NodeId, Offset};
 
 type Answers = Option<Vec<Result<Produced, ProduceError>>>;
 
@@ -89,12 +89,7 @@ fn one_request_for_several_partitions_is_one_answer() {
     let (_dir, mut rig) = rig();
     rig.host(id(1, 0), LogConfig::default(), lead(1, &[1]));
     rig.host(id(1, 1), LogConfig::default(), lead(1, &[1]));
-    let follow = RoleSpec::Follow {
-        leader: NodeId(2),
-        leader_epoch: LeaderEpoch(1),
-        partition_epoch: PartitionEpoch(1),
-    };
-    rig.host(id(1, 2), LogConfig::default(), follow);
+    rig.host(id(1, 2), LogConfig::default(), follow(2, 1));
     let appends = (0..4).map(|partition| (id(1, partition), records(&["x"]))).collect();
     let gathered = rig.produce(Some(Acks::All), appends);
     rig.flush();
@@ -116,8 +111,7 @@ fn waiting_answers_end_with_the_term_the_time_and_the_broker() {
 
     let deposed = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["b"]))]);
     let (leader, leader_epoch) = (NodeId(2), LeaderEpoch(2));
-    let follow = RoleSpec::Follow { leader, leader_epoch, partition_epoch: PartitionEpoch(2) };
-    rig.tell(Message::Assume(id(1, 0), follow));
+    rig.tell(Message::Assume(id(1, 0), follow(2, 2)));
     let deposed = now(deposed).expect("answered");
     // The answer still says where the records are.
     assert!(
@@ -276,8 +270,9 @@ fn threads_acknowledge_what_many_producers_send() {
     let log_dir = open_dir(&disk, dir.path());
     let directory = Arc::new(Directory::new(0, log_dir, senders.clone(), DEFAULT_THREADS));
     let partitions = Partitions::new(senders);
+    let (outlets, _inlets) = super::outbox::outlets();
     for (index, mailbox) in mailboxes.into_iter().enumerate() {
-        spawn(index, Shard::new(index, ME), mailbox).unwrap();
+        spawn(index, Shard::new(index, ME, outlets.clone()), mailbox).unwrap();
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

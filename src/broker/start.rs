@@ -20,6 +20,7 @@ use super::flusher::DEFAULT_THREADS;
 use super::lifecycle::{BrokerIdentity, Lifecycle, LifecycleError};
 use super::log_dirs::LogDirs;
 use super::mailbox::{self, ShardSender, mailbox};
+use super::outbox::{Outlets, outlets};
 use super::partitions::{Partition, Partitions};
 use super::producer_ids::ProducerIds;
 use super::reconciler::{Chore, Reconciled, Reconciler};
@@ -95,7 +96,8 @@ pub async fn start(
 ) -> Result<(BrokerHandles, RunningBroker), StartError> {
     let BrokerOptions { id, config, disk, log_dirs, lost_dirs, open_files, endpoints, rack } = options;
     let broker_config = config.at(&metadata.image()).broker.clone();
-    let shards = start_shards(id, &broker_config)?;
+    let (outlets, _inlets) = outlets();
+    let shards = start_shards(id, &broker_config, &outlets)?;
     let failure = Arc::new(Notify::new());
     let directories: Vec<Arc<Directory>> = log_dirs
         .into_iter()
@@ -221,13 +223,13 @@ async fn wait_flushed(dirs: &Arc<LogDirs>) {
     .await;
 }
 
-fn start_shards(me: NodeId, config: &BrokerConfig) -> io::Result<Vec<ShardSender>> {
+fn start_shards(me: NodeId, config: &BrokerConfig, outlets: &Outlets) -> io::Result<Vec<ShardSender>> {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let count = usize::try_from(config.num_shard_threads).ok().filter(|count| *count > 0).unwrap_or(cores);
     let mut senders = Vec::with_capacity(count);
     for index in 0..count {
         let (sender, mailbox) = mailbox(MAILBOX_CAPACITY);
-        mailbox::spawn(index, Shard::new(index, me), mailbox)?;
+        mailbox::spawn(index, Shard::new(index, me, outlets.clone()), mailbox)?;
         senders.push(sender);
     }
     Ok(senders)

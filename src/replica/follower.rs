@@ -96,13 +96,32 @@ impl Follower {
     pub fn term(&mut self, term: Term, out: &mut Vec<FollowerEffect>) {
         self.assert_idle();
         if term.leader_epoch == self.term.leader_epoch {
-            self.term.may_lack_committed = term.may_lack_committed;
+            self.allow_lack(term.may_lack_committed, out);
         }
         if term.leader_epoch <= self.term.leader_epoch {
             return;
         }
         self.term = term;
         if self.state != FollowerState::Stopped(Stopped::Storage) {
+            self.begin_term(out);
+        }
+    }
+
+    /// The settings changed, and with them perhaps what the leader may lack.
+    pub fn configure(
+        &mut self,
+        config: FollowerConfig,
+        may_lack_committed: bool,
+        out: &mut Vec<FollowerEffect>,
+    ) {
+        self.config = config;
+        self.allow_lack(may_lack_committed, out);
+    }
+
+    fn allow_lack(&mut self, may_lack_committed: bool, out: &mut Vec<FollowerEffect>) {
+        self.term.may_lack_committed = may_lack_committed;
+        let is_over = matches!(self.state, FollowerState::Stopped(Stopped::LacksCommitted { .. }));
+        if may_lack_committed && is_over {
             self.begin_term(out);
         }
     }

@@ -82,6 +82,15 @@ impl Leader {
         &self.isr
     }
 
+    /// Whether each fetch of a follower matters, also one that says nothing new: it may be what lets the follower join.
+    pub fn watches_followers(&self) -> bool {
+        let is_missing = |follower: &Follower| {
+            follower.progress.is_none() || !self.isr.committed().contains(&follower.node)
+        };
+        self.isr.is_pending()
+            || self.followers.iter().any(|follower| follower.standing.is_alive() && is_missing(follower))
+    }
+
     /// How many answers are parked here.
     pub fn parked(&self) -> usize {
         self.waits_for_flush.len() + self.waits_for_high_watermark.len() + self.waits_for_low_watermark.len()
@@ -108,6 +117,11 @@ impl Leader {
     /// The local log ends here now.
     pub fn append_done(&mut self, log_end: Offset, now: MonotonicMs, out: &mut Vec<Effect>) {
         assert!(log_end >= self.log.log_end, "a leader's log never shrinks");
+        // Who had everything until now is as far behind as this moment, however long ago it said so: a follower that wants
+        // nothing new need not be heard.
+        for follower in &mut self.followers {
+            follower.leader_appends(self.log.log_end, self.config.durable_acks, now);
+        }
         self.log.log_end = log_end;
         if !self.config.durable_acks {
             self.local_position_moved(now, out);
@@ -200,6 +214,7 @@ impl Leader {
             self.followers.clear();
         }
         self.set_replicas(registration, now);
+        self.expand_isr(now, out);
         self.advance_high_watermark(now, out);
         self.answer_below_low_watermark(out);
     }
@@ -220,6 +235,7 @@ impl Leader {
                 if leader_epoch == self.leader_epoch && partition_epoch >= self.partition_epoch {
                     self.partition_epoch = partition_epoch;
                     self.isr = IsrState::Committed(isr);
+                    self.expand_isr(now, out);
                     self.advance_high_watermark(now, out);
                 }
             }
@@ -371,6 +387,13 @@ impl Leader {
             let committed = self.isr.committed().to_vec();
             self.isr = IsrState::PendingExpand { committed, joining: node, retry_at: None };
             self.propose(out);
+        }
+    }
+
+    /// Takes in whoever may join; a follower that has nothing to fetch says nothing that would remind of it.
+    fn expand_isr(&mut self, now: MonotonicMs, out: &mut Vec<Effect>) {
+        for at in 0..self.followers.len() {
+            self.maybe_expand_isr(self.followers[at].node, now, out);
         }
     }
 

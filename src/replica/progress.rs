@@ -79,6 +79,13 @@ impl Follower {
         }
     }
 
+    /// The leader's log, which ended at `before`, is about to grow.
+    pub(super) fn leader_appends(&mut self, before: Offset, durable_acks: bool, now: MonotonicMs) {
+        if self.position(durable_acks).is_some_and(|position| position >= before) {
+            self.caught_up_at = Some(now);
+        }
+    }
+
     /// When the follower starts to count as lagging: `None` while it has all there is.
     pub(super) fn lags_from(
         &self,

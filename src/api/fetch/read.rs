@@ -9,10 +9,12 @@ use bytes::Bytes;
 
 use super::session::{FetchPartition, Key, TopicKey};
 use crate::api::Api;
-use crate::api::hosted::Led;
+use crate::api::hosted::{Led, not_served_code};
+use crate::broker::serving::{ReadFrom, ReadRefused, led_view, limit, read};
 use crate::broker::waiters::Bound;
 use crate::metadata::Image;
-use crate::storage::log::{AbortedTxn, LogView, ReadError, ReadPlan};
+use crate::replica::EpochEnd;
+use crate::storage::log::{AbortedTxn, LogView, ReadPlan};
 use crate::types::{ErrorCode, LeaderEpoch, NodeId, Offset, TopicIdPartition};
 use crate::wire::batch::BatchHeader;
 
@@ -48,7 +50,7 @@ pub struct Data {
     /// `None` unless asked for.
     pub aborted: Option<Vec<AbortedTxn>>,
     /// Where the reader's last epoch really ended, when its log differs from this one.
-    pub diverging: Option<(LeaderEpoch, Offset)>,
+    pub diverging: Option<EpochEnd>,
 }
 
 /// What all partitions gave, in the order of the request.
@@ -74,15 +76,6 @@ impl Round {
             limit(&now, bound) != limit(&data.view, bound)
                 || data.led.partition.leadership() != data.led.leadership
         })
-    }
-}
-
-/// The end of what a reader may see, exclusive.
-fn limit(view: &LogView, bound: Bound) -> Offset {
-    match bound {
-        Bound::HighWatermark => view.high_watermark,
-        Bound::LastStable => view.last_stable,
-        Bound::LogEnd => view.log_end,
     }
 }
 
@@ -123,8 +116,9 @@ impl Located {
         let found = id.and_then(|id| {
             let led = api.led(image, id, wanted.current_leader_epoch)?;
             check_replica(api, image, id, replica, wanted.current_leader_epoch)?;
-            let view = led.partition.view();
-            Ok((led, view))
+            let (leadership, view) =
+                led_view(&led.partition, wanted.current_leader_epoch).map_err(not_served_code)?;
+            Ok((Led { leadership, ..led }, view))
         });
         Located { id: id.ok(), wanted, found }
     }
@@ -194,33 +188,17 @@ fn read_view(
     max_bytes: usize,
     is_first: bool,
 ) -> Result<Data, ErrorCode> {
-    let (records, aborted) = (Vec::new(), reading.committed_only.then(Vec::new));
-    let mut data = Data { led, view, records, aborted, diverging: None };
-    if wanted.last_fetched_epoch != LeaderEpoch::UNKNOWN {
-        let end = data.view.end_offset_for_epoch(wanted.last_fetched_epoch);
-        let (epoch, end) = end.ok_or(ErrorCode::OffsetOutOfRange)?;
-        if wanted.fetch_offset < data.view.log_start {
-            // Truncating would not help a reader whose records are gone.
-            return Err(ErrorCode::OffsetOutOfRange);
+    let from = ReadFrom { offset: wanted.fetch_offset, last_fetched_epoch: wanted.last_fetched_epoch };
+    let records = match read(&view, from, reading.bound, max_bytes, is_first) {
+        Ok(records) => records,
+        Err(ReadRefused::OutOfRange) => return Err(ErrorCode::OffsetOutOfRange),
+        Err(ReadRefused::Io(error)) => {
+            tracing::error!(partition = %led.partition.name, %error, "cannot read the log");
+            return Err(ErrorCode::KafkaStorageError);
         }
-        if epoch < wanted.last_fetched_epoch || end < wanted.fetch_offset {
-            data.diverging = Some((epoch, end));
-            return Ok(data);
-        }
-    }
-    let upto = limit(&data.view, reading.bound);
-    data.records = match data.view.read(wanted.fetch_offset, max_bytes, upto, is_first) {
-        Ok(ReadPlan::Ready(batches)) => batches,
-        Ok(ReadPlan::Cold(cold)) => match cold.run() {
-            Ok(bytes) if bytes.is_empty() => Vec::new(),
-            Ok(bytes) => vec![bytes],
-            Err(error) => {
-                tracing::error!(partition = %data.led.partition.name, %error, "cannot read the log");
-                return Err(ErrorCode::KafkaStorageError);
-            }
-        },
-        Err(ReadError::OutOfRange { .. }) => return Err(ErrorCode::OffsetOutOfRange),
     };
+    let aborted = reading.committed_only.then(Vec::new);
+    let mut data = Data { led, view, records: records.pieces, aborted, diverging: records.diverging };
     if reading.committed_only && !data.records.is_empty() {
         data.aborted = Some(aborted_in(&data, wanted.fetch_offset)?);
     }

@@ -7,8 +7,9 @@ use super::session::{FetchContext, Key, NO_SESSION, Told, TopicKey};
 use crate::api::hosted::{CurrentLeader, current_leader};
 use crate::api::topic_view::text;
 use crate::api::{Api, Call};
+use crate::replica::EpochEnd;
 use crate::storage::log::AbortedTxn;
-use crate::types::{ErrorCode, LeaderEpoch, NodeId, Offset, Uuid};
+use crate::types::{ErrorCode, NodeId, Offset, Uuid};
 use crate::wire::messages::fetch_response::{
     AbortedTransaction, EpochEndOffset, FetchResponse, FetchableTopicResponse, LeaderIdAndEpoch,
     NodeEndpoint, PartitionData,
@@ -109,7 +110,7 @@ fn partition_data(version: i16, index: i32, result: Result<Data, ErrorCode>) -> 
     }
 }
 
-fn diverging((epoch, end): (LeaderEpoch, Offset)) -> EpochEndOffset {
+fn diverging(EpochEnd { epoch, end }: EpochEnd) -> EpochEndOffset {
     EpochEndOffset { epoch: epoch.0, end_offset: end.0, ..Default::default() }
 }
 

@@ -121,6 +121,10 @@ impl Log {
         let (header, body) = validated.place(self.ruler.log_end, epoch);
         let prepared = Prepared { header, head: header.encode(), body };
         let Prepared { header, body, .. } = &prepared;
+        let (size, limit) = (header.size_in_bytes(), self.config.segment_bytes);
+        if size > limit as usize {
+            return Err(AppendError::LargerThanSegment { size, limit });
+        }
         let update = match self.producers.check(header, body, origin, coordinated)? {
             Checked::Append(update) => update,
             Checked::Duplicate(batch) => return Ok(self.duplicate(&batch)),
@@ -143,30 +147,105 @@ impl Log {
         }
     }
 
-    /// Appends batches that have their offsets: a follower's copy of its leader's log. A partial batch at the end is
-    /// left out.
-    pub fn append_as_follower(&mut self, records: &Bytes, now: TimestampMs) -> Result<Appended, AppendError> {
+    /// Appends batches that have their offsets: a follower's copy of its leader's log, up to the first batch of an epoch later
+    /// than `up_to_epoch`. A partial batch at the end is left out. What does not fit into one segment goes into several, and
+    /// an error that comes after some of them is not told: the log has come farther, and the rest is asked for again.
+    pub fn append_as_follower(
+        &mut self,
+        records: &Bytes,
+        up_to_epoch: LeaderEpoch,
+        now: TimestampMs,
+    ) -> Result<Appended, AppendError> {
         self.check_in_service()?;
-        let mut next = self.ruler.log_end;
-        let (mut prepared, mut updates) = (Vec::new(), Vec::new());
+        let prepared = self.prepare_copies(records, up_to_epoch)?;
+        let Some(first) = prepared.first() else { return Err(AppendError::Empty) };
+        let (first_offset, start) = (first.header.base_offset, self.ruler.log_start);
+        if first_offset < self.ruler.log_end {
+            self.start_before(first_offset, now)?;
+        }
+        let mut appended: Option<Appended> = None;
+        let mut rest = prepared.as_slice();
+        while !rest.is_empty() {
+            let (fits, later) = rest.split_at(self.fitting(rest));
+            rest = later;
+            match self.write_copies(fits, now) {
+                Ok(done) => appended = Some(done),
+                Err(_) if appended.is_some() && self.failure.is_none() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if start > self.ruler.log_start {
+            // What lies before the start of the leader's log came with the batch that the start lies in.
+            self.epoch_changes.note_if(self.epochs.truncate_from_start(start));
+            self.producers.on_log_start(start);
+            let high_watermark = self.ruler.high_watermark.max(start);
+            self.draw(Ruler { log_start: start, high_watermark, ..self.ruler });
+        }
+        let done = appended.ok_or(AppendError::Empty)?;
+        Ok(Appended { first_offset, log_start: self.ruler.log_start, ..done })
+    }
+
+    fn prepare_copies(
+        &self,
+        records: &Bytes,
+        up_to_epoch: LeaderEpoch,
+    ) -> Result<Vec<Prepared>, AppendError> {
+        let log_end = self.ruler.log_end;
+        let (mut next, mut prepared) = (None, Vec::new());
         for batch in Batches::new(records, PartialTail::Ignore) {
             let batch = batch?;
-            batch.check_crc()?;
-            if batch.header.base_offset < next {
-                return Err(AppendError::OutOfOrder { first: batch.header.base_offset, log_end: next });
+            if batch.header.leader_epoch > up_to_epoch {
+                break;
             }
-            next = batch.header.next_offset();
+            batch.check_crc()?;
+            let first = batch.header.base_offset;
+            let follows = match next {
+                None => first >= log_end || self.begins_within(&batch.header),
+                Some(next) => first >= next,
+            };
+            if !follows {
+                return Err(AppendError::OutOfOrder { first, log_end: next.unwrap_or(log_end) });
+            }
+            next = Some(batch.header.next_offset());
             let mut head = [0; HEADER_LEN];
             head.copy_from_slice(&batch.bytes[..HEADER_LEN]);
             let body = records.slice(batch.range.start + HEADER_LEN..batch.range.end);
-            let origin = Origin::Replication;
-            let checked = self.producers.check(&batch.header, &body, origin, Coordinated::default())?;
+            prepared.push(Prepared { header: batch.header, head, body });
+        }
+        Ok(prepared)
+    }
+
+    /// A log that is empty because it begins where the leader's does gets the batch in which that start lies.
+    fn begins_within(&self, first: &BatchHeader) -> bool {
+        let Ruler { log_start, log_end, .. } = self.ruler;
+        log_start == log_end && first.next_offset() > log_end && self.active().size() == 0
+    }
+
+    /// Has an empty log begin earlier; its start on the ruler is put back after the append.
+    fn start_before(&mut self, first: Offset, now: TimestampMs) -> Result<(), AppendError> {
+        Ok(self.truncate_fully_and_start_at(first, now)?)
+    }
+
+    /// How many of the batches fit into one segment, at least one: a leader with larger segments may have larger batches.
+    fn fitting(&self, batches: &[Prepared]) -> usize {
+        let limit = self.config.segment_bytes as usize;
+        let mut size = 0;
+        let fits = batches.iter().take_while(|batch| {
+            size += batch.header.size_in_bytes();
+            size <= limit
+        });
+        fits.count().max(1)
+    }
+
+    fn write_copies(&mut self, batches: &[Prepared], now: TimestampMs) -> Result<Appended, AppendError> {
+        let mut updates = Vec::new();
+        for Prepared { header, body, .. } in batches {
+            let checked = self.producers.check(header, body, Origin::Replication, Coordinated::default())?;
             if let Checked::Append(update) = checked {
                 updates.push(update);
             }
-            prepared.push(Prepared { header: batch.header, head, body });
         }
-        self.write(&prepared, &updates, now)
+        self.write(batches, &updates, now)
     }
 
     /// Writes batches whose offsets follow the log's end; `updates` is what they change about their producers.
@@ -181,9 +260,6 @@ impl Log {
         };
         let (first_offset, last_offset) = (first.header.base_offset, last.header.last_offset());
         let size: usize = batches.iter().map(|batch| batch.header.size_in_bytes()).sum();
-        if size > self.config.segment_bytes as usize {
-            return Err(AppendError::LargerThanSegment { size, limit: self.config.segment_bytes });
-        }
         let max_timestamp = batches.iter().map(|batch| batch.header.max_timestamp).max();
         let max_timestamp = max_timestamp.unwrap_or(TimestampMs::NONE);
         let rolled = self.roll_for(Coming { size, first_offset, last_offset, max_timestamp }, now);

@@ -185,7 +185,7 @@ impl World {
                     self.keep(base, &timestamps, bytes);
                     base = base.plus(timestamps.len() as i64);
                 }
-                self.log.append_as_follower(&all.into(), now).unwrap();
+                self.log.append_as_follower(&all.into(), epoch, now).unwrap();
             }
             Op::Flush => {
                 self.finish_flush();

@@ -1,0 +1,253 @@
+//! A partition that follows: the follower core and the log, joined. What leaders say comes in, the log is changed as the core
+//! decides, and what the follower wants next goes out.
+//!
+//! Must not know connections or other partitions. Invariant: at the end of a step the fetcher of the leader knows what the
+//! follower wants, and no other fetcher has it among its partitions.
+
+use bytes::Bytes;
+
+use super::hosted::{Desk, Hosted, HostedRole};
+use super::ledger::Ledger;
+use super::messages::{LeaderAnswer, PartitionWants};
+use super::partitions::{Leadership, Role};
+use crate::replica::{
+    EpochEnd, FetchAnswer, Follower, FollowerEffect, FollowerLog, LocalFailure, Stopped, Term, Wants,
+};
+use crate::storage::log::{AppendError, LogError};
+use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset};
+
+#[derive(Debug)]
+pub(super) struct Following {
+    pub(super) core: Follower,
+    /// The metadata says that the leader was elected uncleanly.
+    leader_recovers: bool,
+    /// What was last told, and to whose fetcher.
+    told: Option<(NodeId, Wants, bool)>,
+    /// The fetcher waits for word, also when nothing has changed.
+    owes_word: bool,
+}
+
+impl Following {
+    /// When the core's pause ends.
+    pub(super) fn wakes_at(&self) -> Option<MonotonicMs> {
+        match self.told {
+            Some((_, Wants::Nothing { until }, _)) => until,
+            _ => None,
+        }
+    }
+}
+
+impl Hosted {
+    pub(super) fn follow(&mut self, term: Term, desk: &mut Desk) {
+        let leader_recovers = term.may_lack_committed;
+        let may_lack_committed = leader_recovers || self.config.follower.may_lack_committed;
+        let told_to = Term { may_lack_committed, ..term };
+        if let HostedRole::Following(following) = &mut self.role {
+            following.leader_recovers = leader_recovers;
+            following.core.term(told_to, &mut desk.follower_effects);
+        } else {
+            self.resign(desk);
+            let config = self.config.follower.core;
+            let core = Follower::new(told_to, self.follower_log(), config, &mut desk.follower_effects);
+            let following = Following { core, leader_recovers, told: None, owes_word: false };
+            self.role = HostedRole::Following(Box::new(following));
+        }
+        let HostedRole::Following(following) = &self.role else { return };
+        let leadership = Leadership {
+            role: Role::Follower,
+            leader: following.core.leader(),
+            leader_epoch: following.core.leader_epoch(),
+            epoch_start: None,
+        };
+        // Readers must not take what follows for the leader's log.
+        self.partition.set_leadership(leadership);
+        self.carry_out_follower(&Bytes::new(), desk);
+        self.partition.waiters.wake_all();
+    }
+
+    pub(super) fn configure_follower(&mut self, desk: &mut Desk) {
+        let HostedRole::Following(following) = &mut self.role else { return };
+        let settings = self.config.follower;
+        let may_lack_committed = following.leader_recovers || settings.may_lack_committed;
+        following.core.configure(settings.core, may_lack_committed, &mut desk.follower_effects);
+        self.carry_out_follower(&Bytes::new(), desk);
+    }
+
+    /// The leader has answered.
+    pub(super) fn fetched(&mut self, answer: LeaderAnswer, desk: &mut Desk) {
+        let now = desk.now.monotonic;
+        let HostedRole::Following(following) = &mut self.role else { return };
+        following.owes_word = true;
+        let (core, out) = (&mut following.core, &mut desk.follower_effects);
+        let mut came = Bytes::new();
+        match answer {
+            LeaderAnswer::Records { asked, records, high_watermark, log_start } => {
+                let has_records = !records.is_empty();
+                came = records;
+                let answer = FetchAnswer::Agrees { has_records, high_watermark, log_start };
+                core.answered(&asked, answer, now, out);
+            }
+            LeaderAnswer::Diverges { asked, theirs } => {
+                let ours = self.log.epochs().end_offset_for(theirs.epoch, self.log.log_end());
+                let ours = ours.map(|(epoch, end)| EpochEnd { epoch, end });
+                core.answered(&asked, FetchAnswer::Diverges { theirs, ours }, now, out);
+            }
+            LeaderAnswer::Refused { asked, refusal } => {
+                core.answered(&asked, FetchAnswer::Refused(refusal), now, out);
+            }
+            LeaderAnswer::Bounds { asked, bounds } => core.bounds(&asked, bounds, now, out),
+        }
+        self.carry_out_follower(&came, desk);
+    }
+
+    fn follower_log(&self) -> FollowerLog {
+        FollowerLog { position: self.position(), last_epoch: self.last_epoch() }
+    }
+
+    fn last_epoch(&self) -> Option<LeaderEpoch> {
+        self.log.epochs().latest().map(|entry| entry.epoch)
+    }
+
+    /// Does what the core decided; `records` came with the answer at hand.
+    fn carry_out_follower(&mut self, records: &Bytes, desk: &mut Desk) {
+        let mut at = 0;
+        while let Some(effect) = desk.follower_effects.get(at).copied() {
+            at += 1;
+            match effect {
+                FollowerEffect::Append { expected, up_to_epoch } => {
+                    let result = self.append_copy(records, expected, up_to_epoch, desk);
+                    self.report(desk, |core, now, out| core.appended(result, now, out));
+                }
+                FollowerEffect::Truncate { to } => {
+                    let result = self.log.truncate_to(to, desk.now.wall).map(drop);
+                    self.report_cut(to, result, desk);
+                }
+                FollowerEffect::StartAt { at } => {
+                    let result = self.log.truncate_fully_and_start_at(at, desk.now.wall);
+                    self.report_cut(at, result, desk);
+                }
+                FollowerEffect::HighWatermark(at) => self.log.set_high_watermark(at),
+                FollowerEffect::LogStart(at) => {
+                    // A failure is noted there and takes the directory out of service, or passes and comes again.
+                    let _ = self.start_log_at(at, desk);
+                }
+                FollowerEffect::Stopped(why) => self.tell_stopped(why),
+            }
+        }
+        desk.follower_effects.clear();
+    }
+
+    fn report(
+        &mut self,
+        desk: &mut Desk,
+        report: impl FnOnce(&mut Follower, MonotonicMs, &mut Vec<FollowerEffect>),
+    ) {
+        if let HostedRole::Following(following) = &mut self.role {
+            report(&mut following.core, desk.now.monotonic, &mut desk.follower_effects);
+        }
+    }
+
+    fn append_copy(
+        &mut self,
+        records: &Bytes,
+        expected: Offset,
+        up_to_epoch: LeaderEpoch,
+        desk: &Desk,
+    ) -> Result<(Offset, Option<LeaderEpoch>), LocalFailure> {
+        assert_eq!(expected, self.log.log_end(), "the core and the log of {} differ", self.partition.name);
+        let appended = self.log.append_as_follower(records, up_to_epoch, desk.now.wall);
+        match appended {
+            Ok(_) => {
+                self.ledger.appended(self.log.log_end(), records.len());
+                self.dirty_since.get_or_insert(desk.now.monotonic);
+                self.last_append = desk.now.monotonic;
+                Ok((self.log.log_end(), self.last_epoch()))
+            }
+            // Everything was of a later epoch.
+            Err(AppendError::Empty) => Ok((expected, self.last_epoch())),
+            Err(error) => {
+                tracing::warn!(partition = %self.partition.name, "cannot append what the leader sent: {error}");
+                Err(self.append_failure(&error))
+            }
+        }
+    }
+
+    fn append_failure(&self, error: &AppendError) -> LocalFailure {
+        match error {
+            AppendError::Log(error) => self.log_failure(error),
+            AppendError::Batch(_) => LocalFailure::Corrupt,
+            AppendError::Validation(_)
+            | AppendError::Producer(_)
+            | AppendError::LargerThanSegment { .. }
+            | AppendError::OutOfOrder { .. }
+            | AppendError::Empty => LocalFailure::Unfit,
+        }
+    }
+
+    fn log_failure(&self, error: &LogError) -> LocalFailure {
+        self.note_failure(error);
+        match error {
+            LogError::DiskFull => LocalFailure::DiskFull,
+            LogError::Poisoned(_) | LogError::Io { .. } => LocalFailure::Storage,
+            LogError::OutOfRange { .. } => LocalFailure::Unfit,
+        }
+    }
+
+    fn report_cut(&mut self, to: Offset, result: Result<(), LogError>, desk: &mut Desk) {
+        let result = match result {
+            Ok(()) => {
+                tracing::info!(partition = %self.partition.name, "the log is cut to {to}, as its leader has it");
+                self.ledger = Ledger::new(&self.log.view());
+                // The cut has to be on disk before what comes in its place counts as flushed.
+                self.dirty_since.get_or_insert(desk.now.monotonic);
+                Ok(self.follower_log())
+            }
+            Err(error) => Err(self.log_failure(&error)),
+        };
+        self.report(desk, |core, now, out| core.truncated(result, now, out));
+    }
+
+    fn tell_stopped(&self, why: Stopped) {
+        let name = &self.partition.name;
+        match why {
+            // The directory has told it.
+            Stopped::Storage => {}
+            Stopped::Unfit => {
+                tracing::error!("{name} stops following: its log does not take its leader's records");
+            }
+            Stopped::LacksCommitted { from } => tracing::error!(
+                "{name} stops following: its leader lacks committed records from offset {from} on. They are kept here; to \
+                 give them up, set unclean.leader.election.enable of the topic"
+            ),
+        }
+    }
+
+    /// Ends the step of a follower: its leader's fetcher hears what it wants.
+    pub(super) fn tell_wants(&mut self, desk: &mut Desk) {
+        let throttled = self.config.follower.throttled;
+        let HostedRole::Following(following) = &mut self.role else { return };
+        let (leader, wants) = (following.core.leader(), following.core.wants(desk.now.monotonic));
+        let news = Some((leader, wants, throttled));
+        if following.told == news && !following.owes_word {
+            return;
+        }
+        let told = std::mem::replace(&mut following.told, news);
+        following.owes_word = false;
+        let (id, name) = (self.partition.id, self.partition.name.clone());
+        if let Some((before, ..)) = told
+            && before != leader
+        {
+            let gone = PartitionWants { id, name: name.clone(), wants: None, throttled };
+            desk.outbox.want(before, gone);
+        }
+        desk.outbox.want(leader, PartitionWants { id, name, wants: Some(wants), throttled });
+    }
+
+    /// The leader is not fetched from any longer.
+    pub(super) fn stop_following(&self, following: &Following, desk: &mut Desk) {
+        if let Some((leader, _, throttled)) = following.told {
+            let (id, name) = (self.partition.id, self.partition.name.clone());
+            desk.outbox.want(leader, PartitionWants { id, name, wants: None, throttled });
+        }
+    }
+}

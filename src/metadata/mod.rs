@@ -20,6 +20,7 @@ mod partition_change;
 pub mod alter_partition;
 pub mod elect_leaders;
 pub mod balance;
+pub mod liveness;
 pub mod reassign;
 pub mod placement;
 pub mod acls;

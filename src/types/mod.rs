@@ -130,6 +130,11 @@ impl MonotonicMs {
     pub fn plus(self, ms: i64) -> MonotonicMs {
         MonotonicMs(self.0.saturating_add(ms))
     }
+
+    /// How many milliseconds have passed since `earlier`.
+    pub fn since(self, earlier: MonotonicMs) -> i64 {
+        self.0.saturating_sub(earlier.0)
+    }
 }
 
 /// The identity of a topic; a topic that is deleted and created again has another.

@@ -1,0 +1,231 @@
+//! Which brokers live, as the active controller judges it: what it has heard of each and when, what its own probes found,
+//! and whom others wait for in vain. Events and the time come in, [`Verdict`]s go out; nothing of this is in the metadata
+//! log, and a new controller begins with an empty mind.
+//!
+//! It must not know connections or requests. How it judges:
+//! - A process that is gone refuses connections. When the connection of a broker breaks it is dialled, and fenced when it
+//!   refuses twice in a row: no timeout is waited for.
+//! - A process that hangs says nothing. It is fenced when it has been silent for a while, does not answer a probe, and
+//!   another broker waits for it in vain as well; without such a witness only when its session is over.
+//! - A process that merely was slow is given more time from then on.
+//!
+//! Invariants: a broker is condemned only in the epoch that was watched, and never for time during which this controller
+//! itself stood still.
+
+mod contact;
+
+#[cfg(test)]
+mod script;
+
+use self::contact::Contact;
+use super::brokers::Brokers;
+use crate::types::{BrokerEpoch, MonotonicMs, NodeId, Offset};
+use std::collections::BTreeMap;
+
+/// How patient a controller is, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LivenessConfig {
+    /// `broker.session.timeout.ms`: silence for which a broker is fenced in any case.
+    pub session_ms: i64,
+    /// Silence for which it is fenced when a witness and a probe agree.
+    pub agreed_ms: i64,
+    /// Silence after which it is probed, and how often then.
+    pub probe_after_ms: i64,
+    pub probe_pause_ms: i64,
+    /// Between the two dials to a broker whose connection broke.
+    pub redial_pause_ms: i64,
+}
+
+impl LivenessConfig {
+    /// For this session timeout. A broker that stands still for two seconds must not be fenced: with a heartbeat interval
+    /// and some delay that is less than 2.4 s of silence.
+    pub fn new(session_ms: i64) -> LivenessConfig {
+        LivenessConfig {
+            session_ms,
+            agreed_ms: session_ms.min(2_400),
+            probe_after_ms: session_ms.min(2_400) / 2,
+            probe_pause_ms: 400,
+            redial_pause_ms: 30,
+        }
+    }
+}
+
+/// How often an active controller that watches others must call [`Liveness::tick`]. When much more time has passed it was
+/// this controller that stood still, and the brokers are not blamed for it.
+pub const TICK_MS: i64 = 100;
+/// A longer gap than this between ticks was a standstill.
+const STANDSTILL_MS: i64 = 5 * TICK_MS;
+/// A verdict that has not come true is repeated after this long.
+const REPEAT_MS: i64 = 500;
+/// For how long a broker that was fenced while it lived is given more time.
+const LENIENT_MS: i64 = 60_000;
+/// A broker that the controller before this one knew counts as alive for this long, unless it shows that it is.
+const BENEFIT_MS: i64 = 2_000;
+
+/// What is to be done about a broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Dial it, ask something, and report to [`Liveness::probed`].
+    Probe(NodeId, BrokerEpoch),
+    Fence(NodeId, BrokerEpoch, Cause),
+}
+
+/// Why a broker is fenced.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Cause {
+    #[error("it refuses connections")]
+    Refuses,
+    #[error("silent for {silent_ms} ms, no answer to a probe, and {witnesses:?} wait for it in vain")]
+    Hangs { silent_ms: i64, witnesses: Vec<NodeId> },
+    #[error("silent for {silent_ms} ms, which is past broker.session.timeout.ms")]
+    SessionExpired { silent_ms: i64 },
+}
+
+/// What a probe found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeOutcome {
+    Answered,
+    /// Nobody listens there.
+    Refused,
+    /// No answer in time, or none that makes sense.
+    Unanswered,
+}
+
+/// The active controller's view of all brokers, for one term of office.
+#[derive(Debug)]
+pub struct Liveness {
+    config: LivenessConfig,
+    /// The broker in this process: it lives as long as the controller does.
+    me: Option<NodeId>,
+    contacts: BTreeMap<NodeId, Contact>,
+    last_tick: MonotonicMs,
+}
+
+impl Liveness {
+    /// The view of a controller that was elected just now: every broker gets its time from here on, and is dialled.
+    pub fn new(config: LivenessConfig, me: Option<NodeId>, brokers: &Brokers, now: MonotonicMs) -> Liveness {
+        let mut liveness = Liveness { config, me, contacts: BTreeMap::new(), last_tick: now };
+        liveness.follow(brokers, now);
+        for contact in liveness.contacts.values_mut().filter(|contact| contact.is_watched(me)) {
+            contact.is_presumed = true;
+            contact.dial(now);
+        }
+        liveness
+    }
+
+    pub fn configure(&mut self, config: LivenessConfig) {
+        self.config = config;
+    }
+
+    /// Takes note of who is registered.
+    pub fn follow(&mut self, brokers: &Brokers, now: MonotonicMs) {
+        self.contacts.retain(|id, _| brokers.get(*id).is_some());
+        for broker in brokers.iter() {
+            let known = self.contacts.get(&broker.id).is_some_and(|contact| contact.epoch == broker.epoch);
+            if !known {
+                self.contacts.insert(broker.id, Contact::new(broker.id, broker.epoch, now));
+            }
+            if let Some(contact) = self.contacts.get_mut(&broker.id) {
+                contact.stands(broker.fenced, broker.in_controlled_shutdown);
+            }
+        }
+    }
+
+    /// A broker said that it lives, and how much of the metadata it has taken in.
+    pub fn heard(&mut self, id: NodeId, epoch: BrokerEpoch, offset: Offset, now: MonotonicMs) {
+        if let Some(contact) = self.contact(id, epoch) {
+            contact.heard(offset, now);
+        }
+    }
+
+    /// A broker opened a connection to this controller.
+    pub fn connected(&mut self, id: NodeId, epoch: BrokerEpoch) {
+        if let Some(contact) = self.contact(id, epoch) {
+            contact.connections += 1;
+        }
+    }
+
+    /// A connection of a broker is gone.
+    pub fn disconnected(&mut self, id: NodeId, epoch: BrokerEpoch, now: MonotonicMs) {
+        if let Some(contact) = self.contact(id, epoch) {
+            contact.connections = contact.connections.saturating_sub(1);
+            if contact.connections == 0 {
+                contact.is_lost = true;
+                contact.dial(now);
+            }
+        }
+    }
+
+    /// What the probe of a verdict found.
+    pub fn probed(&mut self, id: NodeId, epoch: BrokerEpoch, outcome: ProbeOutcome, now: MonotonicMs) {
+        let config = self.config;
+        if let Some(contact) = self.contact(id, epoch) {
+            contact.probed(outcome, config, now);
+        }
+    }
+
+    /// Whom `witness` waits for in vain, and for how long already. Replaces what it said before.
+    pub fn suspected(&mut self, witness: NodeId, silent: &[(NodeId, i64)], now: MonotonicMs) {
+        let limit = self.config.agreed_ms;
+        for contact in self.contacts.values_mut() {
+            contact.witnesses.remove(&witness);
+        }
+        for &(id, silent_ms) in silent.iter().filter(|(id, _)| *id != witness) {
+            if let Some(contact) = self.contacts.get_mut(&id) {
+                contact.witnesses.insert(witness);
+                contact.silent_elsewhere(now.plus(-silent_ms.clamp(0, limit)));
+            }
+        }
+    }
+
+    /// Whether the process that is registered under this id and epoch must be taken to be alive.
+    pub fn is_alive(&self, id: NodeId, epoch: BrokerEpoch, now: MonotonicMs) -> bool {
+        let Some(contact) = self.contacts.get(&id).filter(|contact| contact.epoch == epoch) else {
+            return false;
+        };
+        let limit = if contact.is_presumed { BENEFIT_MS } else { self.config.session_ms };
+        Some(id) == self.me || !contact.is_lost && now.since(contact.last_heard) < limit
+    }
+
+    /// Whether a broker in controlled shutdown may go: every other active broker has taken in the metadata as it was when
+    /// this was first asked, with the leaders that replaced it.
+    pub fn others_caught_up(&mut self, id: NodeId, epoch: BrokerEpoch, applied: Offset) -> bool {
+        let Some(contact) = self.contact(id, epoch) else { return false };
+        let bound = *contact.leaves_at.get_or_insert(applied);
+        let mut others = self.contacts.iter().filter(|(other, contact)| **other != id && contact.is_active());
+        others.all(|(_, contact)| contact.metadata_offset >= bound)
+    }
+
+    /// Whether there is anybody to watch.
+    pub fn watches(&self) -> bool {
+        self.contacts.values().any(|contact| contact.is_watched(self.me))
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: MonotonicMs) -> Vec<Verdict> {
+        let gap = now.since(self.last_tick);
+        self.last_tick = now;
+        if gap > STANDSTILL_MS {
+            for contact in self.contacts.values_mut() {
+                contact.excuse(gap - TICK_MS, now);
+            }
+        }
+        let witnesses = self.credible_witnesses(now);
+        let (me, config) = (self.me, self.config);
+        let watched = self.contacts.values_mut().filter(|contact| contact.is_watched(me));
+        watched.filter_map(|contact| contact.judge(config, &witnesses, now)).collect()
+    }
+
+    /// The active brokers that have been heard themselves.
+    fn credible_witnesses(&self, now: MonotonicMs) -> Vec<NodeId> {
+        let is_credible = |(id, contact): (&NodeId, &Contact)| {
+            let heard = !contact.is_presumed && now.since(contact.last_heard) < self.config.agreed_ms;
+            (contact.is_active() && (heard || Some(*id) == self.me)).then_some(*id)
+        };
+        self.contacts.iter().filter_map(is_credible).collect()
+    }
+
+    fn contact(&mut self, id: NodeId, epoch: BrokerEpoch) -> Option<&mut Contact> {
+        self.contacts.get_mut(&id).filter(|contact| contact.epoch == epoch)
+    }
+}

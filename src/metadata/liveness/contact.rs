@@ -1,0 +1,187 @@
+//! What an active controller knows of one broker in one epoch. Invariant: a sign of life takes back everything that spoke
+//! against the broker, except that it has once been fenced while it lived.
+
+use super::{Cause, LENIENT_MS, LivenessConfig, ProbeOutcome, REPEAT_MS, Verdict};
+use crate::types::{BrokerEpoch, MonotonicMs, NodeId, Offset};
+use std::collections::BTreeSet;
+
+#[derive(Debug)]
+pub(super) struct Contact {
+    id: NodeId,
+    pub(super) epoch: BrokerEpoch,
+    is_fenced: bool,
+    is_leaving: bool,
+    pub(super) last_heard: MonotonicMs,
+    /// Not heard by this controller yet: `last_heard` is when it was elected.
+    pub(super) is_presumed: bool,
+    /// Its last connection broke and nothing was heard since.
+    pub(super) is_lost: bool,
+    pub(super) connections: usize,
+    /// The last metadata record that it has taken in.
+    pub(super) metadata_offset: Offset,
+    /// What others must have taken in before it may go.
+    pub(super) leaves_at: Option<Offset>,
+    /// Who waits for it in vain.
+    pub(super) witnesses: BTreeSet<NodeId>,
+    probe: Probe,
+    /// The last probe since it was heard was not answered.
+    is_mute: bool,
+    /// Refused dials in a row.
+    refusals: u32,
+    /// It is to be fenced, and a verdict said so at this time.
+    condemned: Option<(Cause, MonotonicMs)>,
+    /// It was fenced for silence and then showed that it lived.
+    lenient_until: Option<MonotonicMs>,
+    was_taken_for_hanging: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Probe {
+    /// When silence asks for it.
+    Idle,
+    Due(MonotonicMs),
+    UnderWay,
+}
+
+impl Contact {
+    pub(super) fn new(id: NodeId, epoch: BrokerEpoch, now: MonotonicMs) -> Contact {
+        Contact {
+            id,
+            epoch,
+            is_fenced: true,
+            is_leaving: false,
+            last_heard: now,
+            is_presumed: false,
+            is_lost: false,
+            connections: 0,
+            metadata_offset: Offset::UNKNOWN,
+            leaves_at: None,
+            witnesses: BTreeSet::new(),
+            probe: Probe::Idle,
+            is_mute: false,
+            refusals: 0,
+            condemned: None,
+            lenient_until: None,
+            was_taken_for_hanging: false,
+        }
+    }
+
+    /// What the metadata says of it.
+    pub(super) fn stands(&mut self, is_fenced: bool, is_leaving: bool) {
+        if is_fenced && !self.is_fenced {
+            self.was_taken_for_hanging = matches!(self.condemned, Some((Cause::Hangs { .. }, _)));
+            self.condemned = None;
+        }
+        if is_fenced || !is_leaving {
+            self.leaves_at = None;
+        }
+        (self.is_fenced, self.is_leaving) = (is_fenced, is_leaving);
+    }
+
+    pub(super) fn is_watched(&self, me: Option<NodeId>) -> bool {
+        !self.is_fenced && Some(self.id) != me
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        !self.is_fenced && !self.is_leaving
+    }
+
+    pub(super) fn heard(&mut self, offset: Offset, now: MonotonicMs) {
+        if std::mem::take(&mut self.was_taken_for_hanging) {
+            self.lenient_until = Some(now.plus(LENIENT_MS));
+        }
+        self.last_heard = now;
+        self.metadata_offset = offset;
+        (self.is_presumed, self.is_lost, self.is_mute) = (false, false, false);
+        self.refusals = 0;
+        self.condemned = None;
+        if let Probe::Due(_) = self.probe {
+            self.probe = Probe::Idle;
+        }
+    }
+
+    /// Asks for a dial at this time, unless one is under way.
+    pub(super) fn dial(&mut self, at: MonotonicMs) {
+        self.refusals = 0;
+        if self.probe != Probe::UnderWay {
+            self.probe = Probe::Due(at);
+        }
+    }
+
+    pub(super) fn probed(&mut self, outcome: ProbeOutcome, config: LivenessConfig, now: MonotonicMs) {
+        self.is_mute = outcome != ProbeOutcome::Answered;
+        match outcome {
+            ProbeOutcome::Refused => {
+                self.refusals += 1;
+                self.probe = Probe::Due(now.plus(config.redial_pause_ms));
+            }
+            ProbeOutcome::Answered | ProbeOutcome::Unanswered => {
+                self.refusals = 0;
+                self.probe = Probe::Due(now.plus(config.probe_pause_ms));
+            }
+        }
+    }
+
+    /// Another broker has not heard it since then. Before this controller has heard it, that is all it knows.
+    pub(super) fn silent_elsewhere(&mut self, since: MonotonicMs) {
+        if self.is_presumed {
+            self.last_heard = self.last_heard.min(since);
+        }
+    }
+
+    /// Time during which nobody could be heard does not count.
+    pub(super) fn excuse(&mut self, gap_ms: i64, now: MonotonicMs) {
+        self.last_heard = self.last_heard.plus(gap_ms).min(now);
+        self.is_mute = false;
+    }
+
+    pub(super) fn judge(
+        &mut self,
+        config: LivenessConfig,
+        credible: &[NodeId],
+        now: MonotonicMs,
+    ) -> Option<Verdict> {
+        if let Some(cause) = self.cause(config, credible, now) {
+            let repeats = match &self.condemned {
+                Some((_, at)) => now.since(*at) >= REPEAT_MS,
+                None => true,
+            };
+            return repeats.then(|| {
+                self.condemned = Some((cause.clone(), now));
+                Verdict::Fence(self.id, self.epoch, cause)
+            });
+        }
+        let is_due = match self.probe {
+            Probe::Idle => now.since(self.last_heard) >= config.probe_after_ms,
+            Probe::Due(at) => {
+                now >= at && (self.needs_probe() || now.since(self.last_heard) >= config.probe_after_ms)
+            }
+            Probe::UnderWay => false,
+        };
+        is_due.then(|| {
+            self.probe = Probe::UnderWay;
+            Verdict::Probe(self.id, self.epoch)
+        })
+    }
+
+    /// Whether there is a reason to dial it other than silence.
+    fn needs_probe(&self) -> bool {
+        self.is_lost || self.is_presumed || self.refusals > 0
+    }
+
+    fn cause(&self, config: LivenessConfig, credible: &[NodeId], now: MonotonicMs) -> Option<Cause> {
+        let silent_ms = now.since(self.last_heard);
+        if self.refusals >= 2 {
+            return Some(Cause::Refuses);
+        }
+        if silent_ms >= config.session_ms {
+            return Some(Cause::SessionExpired { silent_ms });
+        }
+        let lenient = self.lenient_until.is_some_and(|until| now < until);
+        let patience = if lenient { config.agreed_ms.saturating_mul(2) } else { config.agreed_ms };
+        let witnesses: Vec<NodeId> =
+            self.witnesses.iter().filter(|id| credible.contains(id)).copied().collect();
+        let hangs = silent_ms >= patience && self.is_mute && !witnesses.is_empty();
+        hangs.then_some(Cause::Hangs { silent_ms, witnesses })
+    }
+}

@@ -7,7 +7,7 @@
 //! In reading order: `raft_types` (what openraft is instantiated with), `deciding` and `proposer`, `state_machine` and
 //! `snapshot`, then the log: `raft_store` (what openraft calls), `log_thread` (who writes), `log_files` with
 //! `log_segment`, `frame`, `codec` and `hard_state` (what is on disk). `start` puts it together; `quorum` tells how it is; `dump` reads a
-//! directory from outside; `network` is where peers will be.
+//! directory from outside; `duties` is what the leader does for brokers; `network` is where peers will be.
 
 pub mod raft_types;
 mod deciding;
@@ -25,6 +25,7 @@ mod network;
 mod quorum;
 mod start;
 pub mod dump;
+pub mod duties;
 #[cfg(test)]
 mod tests;
 

@@ -52,11 +52,11 @@ fn config(disk: Arc<dyn Disk>, dir: &Path) -> ControllerConfig {
 }
 
 /// A directory of the real disk.
-fn real() -> (tempfile::TempDir, Arc<dyn Disk>) {
+pub(super) fn real() -> (tempfile::TempDir, Arc<dyn Disk>) {
     (tempfile::tempdir().unwrap(), Arc::new(RealDisk))
 }
 
-async fn run_node(disk: &Arc<dyn Disk>, dir: &Path) -> (MetadataHandle, Controller) {
+pub(super) async fn run_node(disk: &Arc<dyn Disk>, dir: &Path) -> (MetadataHandle, Controller) {
     start(config(Arc::clone(disk), dir)).await.unwrap()
 }
 

@@ -1,0 +1,248 @@
+//! What the active controller does for brokers: it registers them, takes their heartbeats and their changes of in-sync
+//! sets, and watches who lives.
+//!
+//! [`ActiveController`] is a cheap handle, on every member of the quorum; it acts only while this node leads. Decisions are
+//! those of `metadata`; what is not in the metadata (contacts, suspicions) is in [`Liveness`], made anew for each term.
+//! `watch` is the task that carries out its verdicts. Must not know sockets of clients, or error codes.
+//!
+//! Invariant: nobody is fenced in a term that has ended: the decision itself looks at the office once more.
+
+mod presence;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, watch as channel};
+use tokio::time::Instant;
+
+pub use presence::Presence;
+
+use crate::controller::deciding::ProposeError;
+use crate::controller::proposer::MetadataHandle;
+use crate::metadata::alter_partition::{AlterPartitionError, AlteredPartition, ProposedIsr, alter_partition};
+use crate::metadata::brokers::{
+    self, BrokerEpochError, Heartbeat, HeartbeatReply, RegisterBrokerError, Registration,
+};
+use crate::metadata::election::ElectionDefaults;
+use crate::metadata::liveness::{Liveness, LivenessConfig};
+use crate::metadata::{Decision, Image, ImageVersion};
+use crate::types::{BrokerEpoch, MonotonicMs, NodeId, TopicIdPartition};
+
+/// The term in which this node leads the quorum, while it does.
+pub type Office = channel::Receiver<Option<u64>>;
+
+/// What the configuration says of a controller's duties.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DutySettings {
+    pub defaults: ElectionDefaults,
+    /// `broker.session.timeout.ms`
+    pub session_ms: i64,
+    /// The listener at which brokers are dialled.
+    pub listener: Arc<str>,
+}
+
+/// The settings that go with an image.
+pub type SettingsSource = Arc<dyn Fn(&Image) -> DutySettings + Send + Sync>;
+
+/// Why the active controller has not done what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DutyError<E> {
+    #[error("this node is not the active controller")]
+    NotController,
+    #[error(transparent)]
+    Metadata(#[from] ProposeError),
+    #[error(transparent)]
+    Refused(E),
+}
+
+/// What became of each proposal of a leader.
+pub type AlteredPartitions = Vec<(TopicIdPartition, Result<AlteredPartition, AlterPartitionError>)>;
+
+/// The handle.
+#[derive(Clone)]
+pub struct ActiveController {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    metadata: MetadataHandle,
+    office: Office,
+    /// The broker in this process.
+    me: Option<NodeId>,
+    settings: SettingsSource,
+    term: Mutex<Option<Term>>,
+    /// Something happened that may call for a verdict.
+    wake: Notify,
+    started: Instant,
+}
+
+/// What is known in one term.
+struct Term {
+    number: u64,
+    liveness: Liveness,
+    /// The image that `liveness` has taken note of.
+    seen: ImageVersion,
+}
+
+impl ActiveController {
+    /// The handle, and the task that watches brokers while this node leads.
+    pub fn new(
+        metadata: MetadataHandle,
+        office: Office,
+        me: Option<NodeId>,
+        settings: SettingsSource,
+    ) -> (ActiveController, impl Future<Output = ()> + Send) {
+        let (term, wake, started) = (Mutex::default(), Notify::new(), Instant::now());
+        let inner = Arc::new(Inner { metadata, office, me, settings, term, wake, started });
+        let controller = ActiveController { inner };
+        (controller.clone(), watch::run(controller))
+    }
+
+    /// Whether this node leads the quorum, as far as it knows.
+    pub fn is_active(&self) -> bool {
+        self.inner.term_number().is_some()
+    }
+
+    /// Registers a broker process and gives it its epoch.
+    pub async fn register_broker(
+        &self,
+        registration: Registration,
+    ) -> Result<BrokerEpoch, DutyError<RegisterBrokerError>> {
+        let inner = Arc::clone(&self.inner);
+        self.run(move |image| {
+            let existing = image.brokers.get(registration.id).map(|broker| (broker.id, broker.epoch));
+            let is_alive = existing.is_some_and(|(id, epoch)| {
+                inner.with_liveness(|liveness, now| liveness.is_alive(id, epoch, now)).unwrap_or(true)
+            });
+            brokers::register(image, &registration, is_alive, (inner.settings)(image).defaults)
+        })
+        .await
+    }
+
+    /// Takes a heartbeat, with whom that broker waits for in vain and for how many milliseconds.
+    pub async fn heartbeat(
+        &self,
+        heartbeat: Heartbeat,
+        silent: Vec<(NodeId, i64)>,
+    ) -> Result<HeartbeatReply, DutyError<BrokerEpochError>> {
+        let (id, epoch, offset) = (heartbeat.id, heartbeat.epoch, heartbeat.metadata_offset);
+        let inner = Arc::clone(&self.inner);
+        // It lives, whatever comes of the rest.
+        inner.with_liveness(|liveness, now| {
+            liveness.heard(id, epoch, offset, now);
+            liveness.suspected(id, &silent, now);
+        });
+        if !silent.is_empty() {
+            inner.wake.notify_one();
+        }
+        self.run(move |image| {
+            let leaving = image.brokers.get(id).is_some_and(|broker| broker.in_controlled_shutdown);
+            let others = leaving && {
+                let applied = image.version.offset().plus(-1);
+                let asked = inner.with_liveness(|liveness, _| liveness.others_caught_up(id, epoch, applied));
+                asked.unwrap_or(false)
+            };
+            brokers::heartbeat(image, &heartbeat, others, (inner.settings)(image).defaults)
+        })
+        .await
+    }
+
+    /// Judges what the broker `leader` wants its partitions to be.
+    pub async fn alter_partitions(
+        &self,
+        leader: NodeId,
+        epoch: BrokerEpoch,
+        proposals: Vec<ProposedIsr>,
+    ) -> Result<AlteredPartitions, DutyError<BrokerEpochError>> {
+        let inner = Arc::clone(&self.inner);
+        self.run(move |image| {
+            alter_partition(image, leader, epoch, &proposals, (inner.settings)(image).defaults)
+        })
+        .await
+    }
+
+    /// Forgets a broker.
+    pub async fn unregister(&self, id: NodeId) -> Result<(), DutyError<BrokerEpochError>> {
+        let inner = Arc::clone(&self.inner);
+        self.run(move |image| brokers::unregister(image, id, (inner.settings)(image).defaults)).await
+    }
+
+    /// A connection over which this broker speaks is open for as long as what this gives is kept.
+    pub fn presence(&self, id: NodeId, epoch: BrokerEpoch) -> Option<Presence> {
+        Presence::new(&self.inner, id, epoch)
+    }
+
+    async fn run<R: Send + 'static, E: Send + 'static>(
+        &self,
+        mut decide: impl FnMut(&Image) -> Decision<Result<R, E>> + Send + 'static,
+    ) -> Result<R, DutyError<E>> {
+        let inner = Arc::clone(&self.inner);
+        if inner.term_number().is_none() {
+            return Err(DutyError::NotController);
+        }
+        let decided = self.inner.metadata.run(move |image| match inner.term_number() {
+            Some(_) => decide(image).map(|reply| reply.map_err(DutyError::Refused)),
+            None => Decision::reply(Err(DutyError::NotController)),
+        });
+        match decided.await {
+            Ok(reply) => reply,
+            Err(ProposeError::NotLeader { .. }) => Err(DutyError::NotController),
+            Err(error) => Err(DutyError::Metadata(error)),
+        }
+    }
+}
+
+impl std::fmt::Debug for ActiveController {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ActiveController").field("term", &self.inner.term_number()).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn term_number(&self) -> Option<u64> {
+        *self.office.borrow()
+    }
+
+    fn now(&self) -> MonotonicMs {
+        MonotonicMs(i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX))
+    }
+
+    /// Looks at the contacts of this term, brought up to the newest image; none while this node does not lead.
+    fn with_liveness<R>(&self, act: impl FnOnce(&mut Liveness, MonotonicMs) -> R) -> Option<R> {
+        let mut term = self.lock();
+        let number = self.term_number();
+        let image = self.metadata.image();
+        let now = self.now();
+        let Some(number) = number else {
+            *term = None;
+            return None;
+        };
+        let current = match term.take() {
+            Some(mut current) if current.number == number => {
+                if current.seen != image.version {
+                    current.liveness.configure(self.config(&image));
+                    current.liveness.follow(&image.brokers, now);
+                    current.seen = image.version;
+                }
+                current
+            }
+            _ => {
+                self.wake.notify_one();
+                let liveness = Liveness::new(self.config(&image), self.me, &image.brokers, now);
+                Term { number, liveness, seen: image.version }
+            }
+        };
+        Some(act(&mut term.insert(current).liveness, now))
+    }
+
+    fn config(&self, image: &Image) -> LivenessConfig {
+        LivenessConfig::new((self.settings)(image).session_ms)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Term>> {
+        self.term.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

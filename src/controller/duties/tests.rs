@@ -1,0 +1,178 @@
+//! The active controller over a quorum of one: brokers register, live, crash and leave, with sockets for what is dialled.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+use super::{ActiveController, DutyError, DutySettings, Office};
+use crate::controller::tests::{real, run_node};
+use crate::controller::{Controller, MetadataHandle};
+use crate::metadata::brokers::{
+    BrokerEpochError, BrokerRegistration, Endpoint, Heartbeat, RegisterBrokerError, Registration,
+};
+use crate::metadata::election::ElectionDefaults;
+use crate::metadata::features::supported_features;
+use crate::metadata::{Image, liveness::LivenessConfig};
+use crate::types::{BrokerEpoch, NodeId, Offset, Uuid};
+
+struct Rig {
+    _dir: tempfile::TempDir,
+    metadata: MetadataHandle,
+    member: Controller,
+    office: tokio::sync::watch::Sender<Option<u64>>,
+    active: ActiveController,
+}
+
+impl Rig {
+    async fn start() -> Rig {
+        let (dir, disk) = real();
+        let (metadata, member) = run_node(&disk, dir.path()).await;
+        let (office, watched): (_, Office) = tokio::sync::watch::channel(Some(1));
+        let settings = |_: &Image| DutySettings {
+            defaults: ElectionDefaults::default(),
+            // Longer than any test.
+            session_ms: 3_600_000,
+            listener: "PLAINTEXT".into(),
+        };
+        let (active, task) = ActiveController::new(metadata.clone(), watched, None, Arc::new(settings));
+        tokio::spawn(task);
+        Rig { _dir: dir, metadata, member, office, active }
+    }
+
+    /// Registers and unfences.
+    async fn join(&self, id: i32, port: u16) -> BrokerEpoch {
+        let epoch = self.active.register_broker(registration(id, 1, port)).await.unwrap();
+        let reply = self.active.heartbeat(heartbeat(id, epoch), Vec::new()).await.unwrap();
+        assert!(!reply.fenced);
+        epoch
+    }
+
+    async fn broker_that(
+        &self,
+        id: i32,
+        holds: impl Fn(&BrokerRegistration) -> bool + Send,
+    ) -> BrokerRegistration {
+        let mut images = self.metadata.subscribe();
+        let image = images.wait_for(|image| image.brokers.get(NodeId(id)).is_some_and(&holds)).await.unwrap();
+        image.brokers.get(NodeId(id)).unwrap().clone()
+    }
+}
+
+fn registration(id: i32, incarnation: u128, port: u16) -> Registration {
+    let named = supported_features().into_iter();
+    let features: BTreeMap<Arc<str>, (i16, i16)> =
+        named.map(|(name, min, max)| (Arc::from(name), (min, max))).collect();
+    let (listener, host) = ("PLAINTEXT".into(), "127.0.0.1".into());
+    Registration {
+        id: NodeId(id),
+        incarnation: Uuid::from_u128(incarnation),
+        endpoints: vec![Endpoint { listener, host, port, security_protocol: 0 }],
+        features,
+        rack: None,
+        directories: vec![Uuid::from_u128(1000 + id.unsigned_abs() as u128)],
+        previous_epoch: BrokerEpoch::UNKNOWN,
+    }
+}
+
+fn heartbeat(id: i32, epoch: BrokerEpoch) -> Heartbeat {
+    Heartbeat {
+        id: NodeId(id),
+        epoch,
+        metadata_offset: Offset(1_000),
+        want_fence: false,
+        want_shutdown: false,
+        offline_directories: Vec::new(),
+        cordoned_directories: None,
+    }
+}
+
+/// A port on which nobody listens.
+async fn dead_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).await.unwrap().local_addr().unwrap().port()
+}
+
+#[tokio::test]
+async fn a_crashed_broker_is_fenced_as_soon_as_its_connection_breaks() {
+    let rig = Rig::start().await;
+    let epoch = rig.join(2, dead_port().await).await;
+    let presence = rig.active.presence(NodeId(2), epoch).unwrap();
+    assert!(presence.is_of(NodeId(2), epoch) && !presence.is_of(NodeId(3), epoch));
+    drop(presence);
+    let fenced = rig.broker_that(2, |broker| broker.fenced).await;
+    assert_eq!(fenced.epoch, epoch);
+    // A living one comes back by its next heartbeat.
+    let reply = rig.active.heartbeat(heartbeat(2, epoch), Vec::new()).await.unwrap();
+    assert!(!reply.fenced);
+    rig.member.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_second_process_is_refused_while_the_first_one_lives() {
+    let rig = Rig::start().await;
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let epoch = rig.join(2, port).await;
+    let presence = rig.active.presence(NodeId(2), epoch).unwrap();
+    let other = rig.active.register_broker(registration(2, 7, port)).await;
+    assert_eq!(other, Err(DutyError::Refused(RegisterBrokerError::DuplicateRegistration(NodeId(2)))));
+    // The same process may ask again, and keeps its epoch.
+    assert_eq!(rig.active.register_broker(registration(2, 1, port)).await, Ok(epoch));
+    // A restarted one has the port already when the controller dials it; the old one's connection is gone.
+    drop(presence);
+    let newer = rig.active.register_broker(registration(2, 7, port)).await.unwrap();
+    assert!(newer > epoch);
+    let stale = rig.active.heartbeat(heartbeat(2, epoch), Vec::new()).await;
+    let expected = BrokerEpochError::Stale { broker: NodeId(2), given: epoch, current: newer };
+    assert_eq!(stale, Err(DutyError::Refused(expected)));
+    rig.member.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_lead_does_nothing() {
+    let rig = Rig::start().await;
+    let epoch = rig.join(2, dead_port().await).await;
+    let presence = rig.active.presence(NodeId(2), epoch).unwrap();
+    rig.office.send_replace(None);
+    assert!(!rig.active.is_active());
+    drop(presence);
+    assert_eq!(rig.active.register_broker(registration(3, 1, 1)).await, Err(DutyError::NotController));
+    assert_eq!(rig.active.heartbeat(heartbeat(2, epoch), Vec::new()).await, Err(DutyError::NotController));
+    assert_eq!(
+        rig.active.alter_partitions(NodeId(2), epoch, Vec::new()).await,
+        Err(DutyError::NotController)
+    );
+    assert_eq!(rig.active.unregister(NodeId(2)).await, Err(DutyError::NotController));
+    assert!(rig.active.presence(NodeId(2), epoch).is_none());
+    assert!(!rig.metadata.image().brokers.get(NodeId(2)).unwrap().fenced);
+    // The next term begins with a dial to whom it has not heard.
+    rig.office.send_replace(Some(2));
+    rig.broker_that(2, |broker| broker.fenced).await;
+    rig.member.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_broker_leaves_when_all_others_know() {
+    let rig = Rig::start().await;
+    let (first, second) = (TcpListener::bind(("127.0.0.1", 0)), TcpListener::bind(("127.0.0.1", 0)));
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    let stays = rig.join(2, first.local_addr().unwrap().port()).await;
+    let leaves = rig.join(3, second.local_addr().unwrap().port()).await;
+    let leaving = Heartbeat { want_shutdown: true, ..heartbeat(3, leaves) };
+    // It leads nothing, so nobody has to know.
+    let reply = rig.active.heartbeat(leaving, Vec::new()).await.unwrap();
+    assert!(reply.should_shut_down && reply.fenced);
+    assert_eq!(rig.active.unregister(NodeId(3)).await, Ok(()));
+    assert!(rig.metadata.image().brokers.get(NodeId(3)).is_none());
+    let gone = rig.active.unregister(NodeId(3)).await;
+    assert_eq!(gone, Err(DutyError::Refused(BrokerEpochError::NotRegistered(NodeId(3)))));
+    assert!(rig.active.heartbeat(heartbeat(2, stays), Vec::new()).await.is_ok());
+    rig.member.shutdown().await;
+}
+
+#[test]
+fn two_seconds_are_less_than_the_patience() {
+    // A heartbeat every 250 ms, a standstill of two seconds, and something to spare.
+    assert!(LivenessConfig::new(9_000).agreed_ms >= 2_000 + 250 + 100);
+    assert_eq!(LivenessConfig::new(1_000).agreed_ms, 1_000, "a shorter session is the limit");
+}

@@ -5,6 +5,8 @@
 
 #[path = "node/admin.rs"]
 mod admin;
+#[path = "node/brokers.rs"]
+mod brokers;
 #[path = "node/client.rs"]
 mod client;
 #[path = "node/cluster_admin.rs"]

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kafka_protocol::protocol::{Decodable, StrBytes};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::controller::duties::Presence;
 use crate::types::Principal;
 use crate::wire::api::Listeners;
 use crate::wire::frame::{RequestFrame, decode};
@@ -30,12 +31,28 @@ pub struct ListenerInfo {
 /// What a request takes of the limits of the node.
 pub type Slot = [Option<OwnedSemaphorePermit>; 2];
 
+/// What is kept for a connection from one request to the next.
+#[derive(Debug, Default)]
+pub struct ConnectionState {
+    /// That a broker speaks through it.
+    presence: Mutex<Option<Presence>>,
+}
+
+impl ConnectionState {
+    /// Keeps what `next` makes of what is kept.
+    pub fn keep_presence(&self, next: impl FnOnce(Option<Presence>) -> Option<Presence>) {
+        let mut presence = self.presence.lock().unwrap_or_else(PoisonError::into_inner);
+        *presence = next(presence.take());
+    }
+}
+
 /// A request from the moment its frame is complete until the end of the handler's first phase.
 #[derive(Debug)]
 pub struct Call {
     pub listener: Arc<ListenerInfo>,
     /// Who asks.
     pub principal: Principal,
+    pub connection: Arc<ConnectionState>,
     /// A place among `queued.max.requests`, and a share of `queued.max.request.bytes`.
     slot: Mutex<Slot>,
     only_waits: AtomicBool,
@@ -43,12 +60,13 @@ pub struct Call {
 
 impl Call {
     /// A request of somebody who has not said who they are.
-    pub fn new(listener: Arc<ListenerInfo>) -> Call {
-        Call::of(listener, Principal::anonymous())
+    pub fn new(listener: Arc<ListenerInfo>, connection: Arc<ConnectionState>) -> Call {
+        Call::of(listener, connection, Principal::anonymous())
     }
 
-    pub fn of(listener: Arc<ListenerInfo>, principal: Principal) -> Call {
-        Call { listener, principal, slot: Mutex::default(), only_waits: AtomicBool::new(false) }
+    pub fn of(listener: Arc<ListenerInfo>, connection: Arc<ConnectionState>, principal: Principal) -> Call {
+        let (slot, only_waits) = (Mutex::default(), AtomicBool::new(false));
+        Call { listener, principal, connection, slot, only_waits }
     }
 
     /// Whether an API with these listeners is served where the call came in.

@@ -40,7 +40,7 @@ pub async fn handle(
     if !call.serves(frame.api.listeners) {
         return failed(ErrorCode::InvalidRequest).into();
     }
-    let inner = Call::of(Arc::clone(&call.listener), principal);
+    let inner = Call::of(Arc::clone(&call.listener), Arc::clone(&call.connection), principal);
     match dispatch(api, &inner, frame).await {
         Handled::Done(reply) => wrap(reply).into(),
         Handled::Later(later) => Answer::Later(Box::pin(async move { wrap(later.await).into() })),

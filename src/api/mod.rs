@@ -18,9 +18,13 @@ mod topic_view;
 
 mod allocate_producer_ids;
 mod alter_configs;
+mod alter_partition;
 mod alter_partition_reassignments;
 mod api_versions;
 mod assign_replicas_to_dirs;
+mod broker_heartbeat;
+mod broker_registration;
+mod controller_registration;
 mod create_partitions;
 mod create_topics;
 mod delete_records;
@@ -53,12 +57,13 @@ use bytes::Bytes;
 use kafka_protocol::protocol::Encodable;
 
 use broker_part::BrokerPart;
-pub use call::{Answer, Call, Handled, ListenerInfo, ListenerRole, Reply, Request};
+pub use call::{Answer, Call, ConnectionState, Handled, ListenerInfo, ListenerRole, Reply, Request};
 
 use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::loggers::Loggers;
 use crate::broker::start::BrokerHandles;
 use crate::controller::MetadataHandle;
+use crate::controller::duties::ActiveController;
 use crate::metadata::Image;
 use crate::types::NodeId;
 use crate::wire::api::ApiRow;
@@ -77,6 +82,7 @@ pub struct Api {
     node: Node,
     config: Arc<DynamicConfig>,
     metadata: MetadataHandle,
+    active: ActiveController,
     loggers: Arc<Loggers>,
     auto_topics: auto_topics::InFlight,
     /// Empty on a node that is no broker, and until the broker is open: controllers are served before.
@@ -89,10 +95,11 @@ impl Api {
         node: Node,
         config: Arc<DynamicConfig>,
         metadata: MetadataHandle,
+        active: ActiveController,
         loggers: Arc<Loggers>,
     ) -> Api {
         let auto_topics = auto_topics::InFlight::default();
-        Api { node, config, metadata, loggers, auto_topics, broker: OnceLock::new() }
+        Api { node, config, metadata, active, loggers, auto_topics, broker: OnceLock::new() }
     }
 
     /// From here on broker listeners can be served.

@@ -2,6 +2,7 @@
 
 use crate::config::AlterErrorKind;
 use crate::controller::ProposeError;
+use crate::controller::duties::DutyError;
 use crate::metadata::brokers::BrokerEpochError;
 use crate::metadata::configs::AlterConfigError;
 use crate::metadata::elect_leaders::ElectLeaderError;
@@ -161,6 +162,19 @@ impl From<ReassignError> for Refusal {
             ReassignError::UncleanRevert => ErrorCode::InvalidReplicaAssignment,
         };
         Refusal::new(code, error.to_string())
+    }
+}
+
+/// Why the active controller does not do something for a broker.
+impl<E: Into<Refusal>> From<DutyError<E>> for Refusal {
+    fn from(error: DutyError<E>) -> Refusal {
+        match error {
+            DutyError::NotController => {
+                Refusal::new(ErrorCode::NotController, "this node is not the active controller")
+            }
+            DutyError::Metadata(error) => error.into(),
+            DutyError::Refused(error) => error.into(),
+        }
     }
 }
 

@@ -16,10 +16,12 @@ use super::file_limit;
 use super::voters::Voters;
 use super::{Failure, bootstrap};
 use crate::api::{Api, ListenerInfo, ListenerRole, Node};
+use crate::broker::duty_settings::duty_settings;
 use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::loggers::Loggers;
 use crate::broker::start::{BrokerOptions, RunningBroker};
 use crate::config::{BrokerConfig, Config, Listener, ListenerName, NodeConfig};
+use crate::controller::duties::ActiveController;
 use crate::controller::{self, Controller, ControllerConfig, Member, MetadataHandle, Timing};
 use crate::metadata::brokers::Endpoint;
 use crate::metadata::controllers;
@@ -34,6 +36,8 @@ pub struct RunningNode {
     listeners: Listeners,
     /// Ends only when it is told to.
     limits_task: JoinHandle<()>,
+    /// Ends with the member of the quorum.
+    duties: JoinHandle<()>,
     broker: RunningBroker,
     controller: Controller,
     directories: Directories,
@@ -60,6 +64,10 @@ impl RunningNode {
             start_controller(&disk, node, &directories, &bound, broker_config.min_insync_replicas).await?;
         register_controller(&metadata, node, &bound).await?;
         let dynamic = Arc::new(DynamicConfig::new(node.node_id, config.layers.clone()));
+        let settings = duty_settings(Arc::clone(&dynamic), node.inter_broker_listener.as_str().into());
+        let (active, duties) =
+            ActiveController::new(metadata.clone(), metadata.office(), Some(node.node_id), settings);
+        let duties = tokio::spawn(duties);
         let options = BrokerOptions {
             id: node.node_id,
             config: Arc::clone(&dynamic),
@@ -72,7 +80,7 @@ impl RunningNode {
         };
         let (handles, mut broker) = crate::broker::start::start(options, metadata.clone()).await?;
         let me = Node { id: node.node_id, cluster_id: Arc::from(directories.cluster_id.as_str()) };
-        let api = Arc::new(Api::new(me, Arc::clone(&dynamic), metadata.clone(), loggers));
+        let api = Arc::new(Api::new(me, Arc::clone(&dynamic), metadata.clone(), active, loggers));
         api.open_broker(handles);
         broker.unfence().await?;
         let addresses: Vec<_> = bound
@@ -86,7 +94,7 @@ impl RunningNode {
         let limits = ConnectionLimits::new(limits, max_requests, max_bytes);
         let listeners = Listeners::serve(bound, &api, &limits);
         let limits_task = tokio::spawn(follow_limits(limits, dynamic, metadata));
-        Ok(RunningNode { addresses, listeners, limits_task, broker, controller, directories })
+        Ok(RunningNode { addresses, listeners, limits_task, duties, broker, controller, directories })
     }
 
     /// The listeners by name, with the addresses that they really have.
@@ -101,10 +109,11 @@ impl RunningNode {
 
     /// Ends the node in an orderly way: connections first, then the logs, then the metadata log.
     pub async fn stop(self) {
-        let RunningNode { listeners, limits_task, broker, controller, directories, .. } = self;
+        let RunningNode { listeners, limits_task, duties, broker, controller, directories, .. } = self;
         limits_task.abort();
         listeners.stop().await;
         let locks = broker.stop().await;
+        duties.abort();
         controller.shutdown().await;
         drop((locks, directories));
     }
@@ -167,10 +176,13 @@ async fn register_controller(
         id: node.node_id,
         incarnation: Uuid::new_v4(),
         endpoints: controller_endpoints(node, bound),
-        features: supported_features(),
+        features: supported_features().into_iter().map(|(name, min, max)| (name.into(), min, max)).collect(),
     };
     if !registration.endpoints.is_empty() {
-        metadata.run(move |image| controllers::register(image, &registration)).await?;
+        let registered = metadata.run(move |image| controllers::register(image, &registration)).await?;
+        if let Err(too_old) = registered {
+            info!("This controller is not registered: {too_old}");
+        }
     }
     Ok(())
 }

@@ -10,6 +10,9 @@ typed_config! {
     /// A broker's properties as they hold at one moment.
     pub struct BrokerConfig of Broker {
         request_timeout_ms: i32 = "request.timeout.ms",
+        broker_heartbeat_interval_ms: i32 = "broker.heartbeat.interval.ms",
+        broker_session_timeout_ms: i32 = "broker.session.timeout.ms",
+        initial_broker_registration_timeout_ms: i32 = "initial.broker.registration.timeout.ms",
         controlled_shutdown_enable: bool = "controlled.shutdown.enable",
         delete_topic_enable: bool = "delete.topic.enable",
         fetch_max_bytes: i32 = "fetch.max.bytes",

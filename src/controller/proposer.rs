@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::controller::deciding::{self, Command, ProposeError, Waiting};
+use crate::controller::duties::Office;
 use crate::controller::quorum::{QuorumStatus, QuorumView};
 use crate::controller::raft_types::{Applied, Batch};
 use crate::controller::state_machine::Published;
@@ -89,6 +90,11 @@ impl MetadataHandle {
     /// The active controller, as far as this node knows.
     pub fn leader(&self) -> Option<NodeId> {
         self.quorum.leader()
+    }
+
+    /// The term in which this node is the active controller, for as long as it is.
+    pub fn office(&self) -> Office {
+        self.quorum.office()
     }
 
     /// The state of the quorum, as DescribeQuorum tells it.

@@ -5,6 +5,7 @@
 use openraft::LogIdOptionExt;
 use tokio::sync::watch;
 
+use crate::controller::duties::Office;
 use crate::controller::raft_types::{Endpoint, Member, RaftNodeId, node_id};
 use crate::types::{DirectoryId, NodeId, Offset, TimestampMs};
 
@@ -48,6 +49,21 @@ impl QuorumView {
 
     pub fn status(&self, now: TimestampMs) -> QuorumStatus {
         status(&self.metrics.borrow(), now)
+    }
+
+    /// The term in which this node leads, for as long as it does. The task behind it ends with the member.
+    pub fn office(&self) -> Office {
+        let held = |metrics: &Metrics| metrics.state.is_leader().then_some(metrics.current_term);
+        let mut metrics = self.metrics.clone();
+        let (office, watched) = watch::channel(held(&metrics.borrow_and_update()));
+        tokio::spawn(async move {
+            while metrics.changed().await.is_ok() {
+                let now = held(&metrics.borrow_and_update());
+                office.send_if_modified(|known| std::mem::replace(known, now) != now);
+            }
+            office.send_replace(None);
+        });
+        watched
     }
 
     /// The node that leads, as far as this node knows.

@@ -20,20 +20,26 @@ pub struct Registration {
     /// Its controller listeners, as others are told.
     pub endpoints: Vec<Endpoint>,
     /// The lowest and highest level of each feature that it supports.
-    pub features: Vec<(&'static str, i16, i16)>,
+    pub features: Vec<(Arc<str>, i16, i16)>,
 }
 
+/// The metadata version does not know of controllers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("metadata.version {0} does not know of controllers")]
+pub struct RegisterControllerError(pub MetadataVersion);
+
 /// Registers a controller, in place of what was registered under its id: with nothing to do for the incarnation that is
-/// registered, and never below the metadata version that knows of controllers. True when it is registered.
-pub fn register(image: &Image, registration: &Registration) -> Decision<bool> {
-    if !image.metadata_version().has_controller_registrations() {
-        return Decision::reply(false);
+/// registered.
+pub fn register(image: &Image, registration: &Registration) -> Decision<Result<(), RegisterControllerError>> {
+    let version = image.metadata_version();
+    if !version.has_controller_registrations() {
+        return Decision::reply(Err(RegisterControllerError(version)));
     }
     let registered = image.controllers.get(registration.id);
     if registered.is_some_and(|registered| registered.incarnation_id == registration.incarnation) {
-        return Decision::reply(true);
+        return Decision::reply(Ok(()));
     }
-    Decision::new(vec![registration.to_record().into()], true)
+    Decision::new(vec![registration.to_record().into()], Ok(()))
 }
 
 /// Why a controller is not forgotten.
@@ -68,10 +74,10 @@ impl Registration {
             security_protocol: endpoint.security_protocol,
             ..ControllerEndpoint::default()
         };
-        let feature = |&(name, min, max): &(&str, i16, i16)| ControllerFeature {
+        let feature = |(name, min, max): &(Arc<str>, i16, i16)| ControllerFeature {
             name: text(name),
-            min_supported_version: min,
-            max_supported_version: max,
+            min_supported_version: *min,
+            max_supported_version: *max,
             ..ControllerFeature::default()
         };
         RegisterControllerRecord {
@@ -129,7 +135,7 @@ mod tests {
             id: NodeId(3),
             incarnation: Uuid::from_u128(incarnation),
             endpoints: vec![Endpoint { listener, host, port, security_protocol: 0 }],
-            features: vec![("metadata.version", 7, 33)],
+            features: vec![("metadata.version".into(), 7, 33)],
         }
     }
 
@@ -138,11 +144,11 @@ mod tests {
         let mut image = image(MetadataVersion::LATEST);
         for (incarnation, port) in [(1, 9093), (2, 9095)] {
             let Decision { records, reply } = register(&image, &registration(incarnation, port));
-            assert!(reply);
+            assert_eq!(reply, Ok(()));
             assert_eq!(records.len(), 1);
             image.apply(&records[0]);
             let again = register(&image, &registration(incarnation, port));
-            assert_eq!(again, Decision::reply(true));
+            assert_eq!(again, Decision::reply(Ok(())));
             let registered = image.controllers.get(NodeId(3)).unwrap();
             assert_eq!(registered.end_points[0].port, port);
             assert_eq!(registered.features[0].max_supported_version, 33);
@@ -168,6 +174,7 @@ mod tests {
     #[test]
     fn an_older_metadata_version_knows_no_controllers() {
         let image = image(MetadataVersion::V3_6_IV0);
-        assert_eq!(register(&image, &registration(1, 9093)), Decision::reply(false));
+        let refused = RegisterControllerError(MetadataVersion::V3_6_IV0);
+        assert_eq!(register(&image, &registration(1, 9093)), Decision::reply(Err(refused)));
     }
 }

@@ -27,7 +27,7 @@ use tracing::{debug, info};
 
 use super::frame_reader::{Frame, FrameReader, ReadError};
 use super::limits::ConnectionLimits;
-use crate::api::{Api, Call, Handled, ListenerInfo, Reply};
+use crate::api::{Api, Call, ConnectionState, Handled, ListenerInfo, Reply};
 use crate::wire::rope::Rope;
 
 /// Requests of one connection that may wait for their answers; the next stays in the socket.
@@ -164,6 +164,7 @@ pub async fn serve(
 /// The requests of a connection, from frame to written answer.
 struct Work {
     listener: Arc<ListenerInfo>,
+    state: Arc<ConnectionState>,
     api: Arc<Api>,
     limits: Arc<ConnectionLimits>,
     /// Read while `current` is in its first phase; also how a vanished peer is noticed then.
@@ -181,6 +182,7 @@ impl Work {
     fn new(listener: Arc<ListenerInfo>, api: Arc<Api>, limits: Arc<ConnectionLimits>) -> Work {
         Work {
             listener,
+            state: Arc::default(),
             api,
             limits,
             next: None,
@@ -204,7 +206,7 @@ impl Work {
                 return self.outstanding.push_back(Outstanding::ready(Reply::Close(reason)));
             }
         };
-        let call = Arc::new(Call::new(Arc::clone(&self.listener)));
+        let call = Arc::new(Call::new(Arc::clone(&self.listener), Arc::clone(&self.state)));
         let (api, slots, of_handler) =
             (Arc::clone(&self.api), Arc::clone(&self.limits.requests), Arc::clone(&call));
         let frame_len = frame.bytes.len();

@@ -142,6 +142,9 @@ macro_rules! for_each_api {
             { 55, DescribeQuorum, 0..=2, flexible 0, [broker, controller], advertised 0,
               $crate::wire::messages::DescribeQuorumRequest => $crate::wire::messages::DescribeQuorumResponse,
               describe_quorum::handle }
+            { 56, AlterPartition, 2..=3, flexible 0, [controller], advertised 2,
+              $crate::wire::messages::AlterPartitionRequest => $crate::wire::messages::AlterPartitionResponse,
+              alter_partition::handle }
             { 57, UpdateFeatures, 0..=2, flexible 0, [broker, controller], advertised 0,
               $crate::wire::messages::UpdateFeaturesRequest => $crate::wire::messages::UpdateFeaturesResponse,
               update_features::handle }
@@ -154,6 +157,13 @@ macro_rules! for_each_api {
             { 61, DescribeProducers, 0..=0, flexible 0, [broker], advertised 0,
               $crate::wire::messages::DescribeProducersRequest => $crate::wire::messages::DescribeProducersResponse,
               describe_producers::handle }
+            { 62, BrokerRegistration, 0..=4, flexible 0, [controller], advertised 0,
+              $crate::wire::messages::BrokerRegistrationRequest
+                  => $crate::wire::messages::BrokerRegistrationResponse,
+              broker_registration::handle }
+            { 63, BrokerHeartbeat, 0..=2, flexible 0, [controller], advertised 0,
+              $crate::wire::messages::BrokerHeartbeatRequest => $crate::wire::messages::BrokerHeartbeatResponse,
+              broker_heartbeat::handle }
             { 64, UnregisterBroker, 0..=0, flexible 0, [broker, controller], advertised 0,
               $crate::wire::messages::UnregisterBrokerRequest
                   => $crate::wire::messages::UnregisterBrokerResponse,
@@ -162,6 +172,10 @@ macro_rules! for_each_api {
               $crate::wire::messages::AllocateProducerIdsRequest
                   => $crate::wire::messages::AllocateProducerIdsResponse,
               allocate_producer_ids::handle }
+            { 70, ControllerRegistration, 0..=0, flexible 0, [controller], advertised 0,
+              $crate::wire::messages::ControllerRegistrationRequest
+                  => $crate::wire::messages::ControllerRegistrationResponse,
+              controller_registration::handle }
             { 73, AssignReplicasToDirs, 0..=0, flexible 0, [controller], advertised 0,
               $crate::wire::messages::AssignReplicasToDirsRequest
                   => $crate::wire::messages::AssignReplicasToDirsResponse,

@@ -42,12 +42,12 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How long connecting to another node may take at first."),
     long("socket.connection.setup.timeout.max.ms", "30000").instead(NO_CLUSTER)
         .doc("How long connecting to another node may take after repeated failures."),
-    int("initial.broker.registration.timeout.ms", "60000").instead(NO_CLUSTER)
+    int("initial.broker.registration.timeout.ms", "60000")
         .doc("How long a starting broker tries to register before it gives up."),
-    int("broker.heartbeat.interval.ms", "2000").instead(NO_CLUSTER)
-        .doc("How often a broker tells the controller that it lives."),
-    int("broker.session.timeout.ms", "9000").instead(NO_CLUSTER)
-        .doc("After how long without a heartbeat the controller fences a broker."),
+    int("broker.heartbeat.interval.ms", "2000")
+        .doc("How often a broker tells the controller that it lives; it does so at least four times a second."),
+    int("broker.session.timeout.ms", "9000")
+        .doc("After how long without a heartbeat the controller fences a broker in any case. One that crashed, or that others miss as well, it fences sooner."),
     long("server.max.startup.time.ms", "9223372036854775807").at_least(0).internal().instead(START)
         .doc("How long starting may take."),
     class("create.topic.policy.class.name", "").null().low().instead(NO_CLASSES)

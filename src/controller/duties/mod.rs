@@ -26,6 +26,7 @@ use crate::metadata::alter_partition::{AlterPartitionError, AlteredPartition, Pr
 use crate::metadata::brokers::{
     self, BrokerEpochError, Heartbeat, HeartbeatReply, RegisterBrokerError, Registration,
 };
+use crate::metadata::controllers::{self, RegisterControllerError};
 use crate::metadata::election::ElectionDefaults;
 use crate::metadata::liveness::{Liveness, LivenessConfig};
 use crate::metadata::{Decision, Image, ImageVersion};
@@ -162,6 +163,14 @@ impl ActiveController {
             alter_partition(image, leader, epoch, &proposals, (inner.settings)(image).defaults)
         })
         .await
+    }
+
+    /// Notes where a controller listens and what it supports.
+    pub async fn register_controller(
+        &self,
+        registration: controllers::Registration,
+    ) -> Result<(), DutyError<RegisterControllerError>> {
+        self.run(move |image| controllers::register(image, &registration)).await
     }
 
     /// Forgets a broker.

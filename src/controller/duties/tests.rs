@@ -70,7 +70,7 @@ fn registration(id: i32, incarnation: u128, port: u16) -> Registration {
         endpoints: vec![Endpoint { listener, host, port, security_protocol: 0 }],
         features,
         rack: None,
-        directories: vec![Uuid::from_u128(1000 + id.unsigned_abs() as u128)],
+        directories: vec![Uuid::from_u128(1000 + u128::from(id.unsigned_abs()))],
         previous_epoch: BrokerEpoch::UNKNOWN,
     }
 }

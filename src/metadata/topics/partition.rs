@@ -14,7 +14,7 @@ pub enum LeaderRecoveryState {
 }
 
 impl LeaderRecoveryState {
-    fn from_code(code: i8) -> LeaderRecoveryState {
+    pub fn from_code(code: i8) -> LeaderRecoveryState {
         if code == 1 { LeaderRecoveryState::Recovering } else { LeaderRecoveryState::Recovered }
     }
 

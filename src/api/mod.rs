@@ -48,6 +48,7 @@ mod metadata;
 mod offset_for_leader_epoch;
 mod produce;
 mod unregister_broker;
+mod unregister_controller;
 mod update_features;
 
 use std::sync::{Arc, OnceLock};

@@ -5,6 +5,7 @@ use crate::controller::ProposeError;
 use crate::controller::duties::DutyError;
 use crate::metadata::brokers::BrokerEpochError;
 use crate::metadata::configs::AlterConfigError;
+use crate::metadata::controllers::UnregisterControllerError;
 use crate::metadata::elect_leaders::ElectLeaderError;
 use crate::metadata::producer_ids::AllocateProducerIdsError;
 use crate::metadata::reassign::ReassignError;
@@ -122,6 +123,16 @@ impl From<AlterConfigError> for Refusal {
 impl From<BrokerEpochError> for Refusal {
     fn from(error: BrokerEpochError) -> Refusal {
         Refusal::new(ErrorCode::StaleBrokerEpoch, error.to_string())
+    }
+}
+
+impl From<UnregisterControllerError> for Refusal {
+    fn from(error: UnregisterControllerError) -> Refusal {
+        let code = match &error {
+            UnregisterControllerError::UnsupportedVersion(_) => ErrorCode::UnsupportedVersion,
+            UnregisterControllerError::NotRegistered(_) => ErrorCode::ControllerIdNotRegistered,
+        };
+        Refusal::new(code, error.to_string())
     }
 }
 

@@ -188,6 +188,10 @@ macro_rules! for_each_api {
               $crate::wire::messages::DescribeTopicPartitionsRequest
                   => $crate::wire::messages::DescribeTopicPartitionsResponse,
               describe_topic_partitions::handle }
+            { 94, UnregisterController, 0..=0, flexible 0, [broker, controller], advertised 0,
+              $crate::wire::messages::UnregisterControllerRequest
+                  => $crate::wire::messages::UnregisterControllerResponse,
+              unregister_controller::handle }
         }
     };
 }

@@ -15,7 +15,7 @@ use floodmark::wire::messages::{
     AllocateProducerIdsRequest, AlterPartitionReassignmentsRequest, AssignReplicasToDirsRequest, BrokerId,
     CreateTopicsRequest, CreateTopicsResponse, DescribeClusterRequest, ElectLeadersRequest, EnvelopeRequest,
     EnvelopeResponse, ListPartitionReassignmentsRequest, MetadataRequest, UnregisterBrokerRequest,
-    assign_replicas_to_dirs_request as assign,
+    UnregisterControllerRequest, assign_replicas_to_dirs_request as assign,
 };
 use kafka_protocol::protocol::{Encodable, Request};
 
@@ -189,6 +189,20 @@ async fn who_is_not_registered_is_not_unregistered() {
         let request = UnregisterBrokerRequest::default().with_broker_id(BrokerId(9));
         let refused = client.call(0, request).await;
         assert_code(refused.error_code, ErrorCode::BrokerIdNotRegistered, "a broker that nobody knows");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_active_controller_stays_registered() {
+    let node = TestNode::start(&[]).await;
+    for mut client in [node.connect().await, node.connect_to_controller().await] {
+        for (controller_id, expected) in
+            [(1, ErrorCode::InvalidRequest), (9, ErrorCode::ControllerIdNotRegistered)]
+        {
+            let request = UnregisterControllerRequest { controller_id, ..Default::default() };
+            assert_code(client.call(0, request).await.error_code, expected, "controller");
+        }
     }
     node.stop().await;
 }

@@ -7,7 +7,8 @@ use floodmark::wire::messages::codec::{self, Schema};
 use floodmark::wire::messages::{
     AddRaftVoterRequest, AddRaftVoterResponse, ApiVersionsRequest, ApiVersionsResponse,
     BrokerHeartbeatRequest, BrokerHeartbeatResponse, DescribeLogDirsRequest, DescribeLogDirsResponse,
-    FetchResponse, ListOffsetsRequest, ListOffsetsResponse,
+    FetchResponse, ListOffsetsRequest, ListOffsetsResponse, UnregisterControllerRequest,
+    UnregisterControllerResponse,
 };
 use kafka_protocol::protocol::{Decodable, Encodable};
 use serde_json::Value as Json;
@@ -150,6 +151,8 @@ fn our_own_messages_mean_what_kafka_means() {
     compare_json::<FetchResponse>("response");
     compare_json::<BrokerHeartbeatRequest>("request");
     compare_json::<BrokerHeartbeatResponse>("response");
+    compare_json::<UnregisterControllerRequest>("request");
+    compare_json::<UnregisterControllerResponse>("response");
     compare_json::<AddRaftVoterRequest>("request");
     compare_json::<AddRaftVoterResponse>("response");
 }

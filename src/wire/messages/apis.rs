@@ -63,5 +63,6 @@ pub use super::describe_log_dirs::{self as describe_log_dirs_response, DescribeL
 pub use super::fetch_response::FetchResponse;
 pub use super::list_offsets::{self as list_offsets_request, ListOffsetsRequest};
 pub use super::list_offsets::{self as list_offsets_response, ListOffsetsResponse};
+pub use super::unregister_controller::{UnregisterControllerRequest, UnregisterControllerResponse};
 
 pub use kafka_protocol::messages::{BrokerId, GroupId, ProducerId, TopicName, TransactionalId};

@@ -244,6 +244,7 @@ pub mod default_principal;
 pub mod describe_log_dirs;
 pub mod fetch_response;
 pub mod list_offsets;
+pub mod unregister_controller;
 
 pub use apis::*;
 pub use record_bytes::RecordBytes;

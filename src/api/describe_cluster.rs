@@ -21,17 +21,18 @@ pub async fn handle(
     request: Request<DescribeClusterRequest>,
 ) -> DescribeClusterResponse {
     let (version, request) = (request.version, request.body);
-    let (ours, name) = match call.listener.role {
-        ListenerRole::Broker => (BROKERS, "brokers"),
-        ListenerRole::Controller => (CONTROLLERS, "controllers"),
+    let (ours, other) = match call.listener.role {
+        ListenerRole::Broker => (BROKERS, CONTROLLERS),
+        ListenerRole::Controller => (CONTROLLERS, BROKERS),
     };
     if request.endpoint_type != ours {
-        let error = match request.endpoint_type {
-            _ if version == 0 => ErrorCode::InvalidRequest,
-            BROKERS | CONTROLLERS => ErrorCode::MismatchedEndpointType,
-            _ => ErrorCode::UnsupportedEndpointType,
+        let (error, message) = if request.endpoint_type == other {
+            (ErrorCode::MismatchedEndpointType, mismatch(ours, other))
+        } else {
+            let message = format!("there is no endpoint type {}", request.endpoint_type);
+            (ErrorCode::UnsupportedEndpointType, message)
         };
-        let message = format!("endpoint type {} was asked for, {name} are here", request.endpoint_type);
+        let error = if version == 0 { ErrorCode::InvalidRequest } else { error };
         return DescribeClusterResponse::default()
             .with_error_code(error.code())
             .with_error_message(Some(text(&message)));
@@ -57,6 +58,13 @@ pub async fn handle(
         .with_controller_id(controller.map_or(-1, |id| id.0).into())
         .with_brokers(nodes)
         .with_cluster_authorized_operations(operations)
+}
+
+/// In Kafka's words: clients' tests compare them.
+fn mismatch(ours: i8, wanted: i8) -> String {
+    let name = |endpoint_type| if endpoint_type == BROKERS { "BROKER" } else { "CONTROLLER" };
+    let (ours, wanted) = (name(ours), name(wanted));
+    format!("The request was sent to an endpoint of type {ours}, but we wanted an endpoint of type {wanted}")
 }
 
 fn brokers(

@@ -43,7 +43,8 @@ pub enum RefusedBecause {
     UnknownUpgradeType,
     #[error("a level is 0 or more")]
     Negative,
-    #[error("{node} does not support this feature")]
+    /// Ends as Kafka's: clients' tests compare it.
+    #[error("{node} does not support this feature.")]
     NotSupported { node: SupportingNode },
     #[error("{node} only supports levels {min} to {max}")]
     OutOfRange { node: SupportingNode, min: i16, max: i16 },

@@ -56,7 +56,8 @@ pub enum CreateTopicError {
     InvalidName(InvalidName),
     #[error("the name collides with that of topic {existing}, as dots and underscores are one in metrics")]
     Collides { existing: Arc<str> },
-    #[error("topic '{0}' already exists")]
+    /// In Kafka's words: clients' tests compare them.
+    #[error("Topic '{0}' already exists.")]
     Exists(Arc<str>),
     #[error("topic configs without a value: {0}")]
     NullConfigs(String),

@@ -11,7 +11,7 @@ use super::partitions::Role;
 use super::rig::{DIRECTORY_ID, ME, open_dir_with_id, readable, records};
 use super::start::{BrokerHandles, BrokerOptions, RunningBroker, start};
 use crate::config::{Layers, Sources, load};
-use crate::controller::{self, Controller, ControllerConfig, Member, MetadataHandle, Timing};
+use crate::controller::{self, Controller, ControllerConfig, Member, MetadataHandle, SnapshotLimits, Timing};
 use crate::metadata::features::bootstrap_records;
 use crate::metadata::{Decision, Image, MetadataVersion, Record};
 use crate::replica::Acks;
@@ -56,7 +56,7 @@ impl Node {
             disk: disk.clone(),
             voters: BTreeMap::from([(ME, Member::default())]),
             segment_bytes: 1 << 20,
-            snapshot_bytes: 1 << 20,
+            snapshots: SnapshotLimits::default(),
             timing: Timing::default(),
             bootstrap_records: bootstrap_records(MetadataVersion::LATEST, &[], 1).unwrap(),
         };

@@ -26,10 +26,8 @@ const BOOTSTRAP_SNAPSHOT: &str = "00000000000000000000-0000000000.checkpoint";
 /// Where the records were up to Kafka 4.3, beside the directory of the metadata log.
 const OLD_BOOTSTRAP_FILE: &str = "bootstrap.checkpoint";
 
-/// When a new file of the metadata log is begun, and when a snapshot is taken: Kafka's defaults are for logs that hold far
-/// more than changes of metadata, so ours are fixed and smaller.
+/// When a new file of the metadata log is begun. Kafka's default is for logs that hold far more than changes of metadata.
 pub const METADATA_SEGMENT_BYTES: u64 = 16 << 20;
-pub const METADATA_SNAPSHOT_BYTES: u64 = 20 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {

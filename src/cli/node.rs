@@ -22,7 +22,7 @@ use crate::broker::loggers::Loggers;
 use crate::broker::start::{BrokerOptions, RunningBroker};
 use crate::config::{BrokerConfig, Config, Listener, ListenerName, NodeConfig};
 use crate::controller::duties::ActiveController;
-use crate::controller::{self, Controller, ControllerConfig, Member, MetadataHandle, Timing};
+use crate::controller::{self, Controller, ControllerConfig, Member, MetadataHandle, SnapshotLimits, Timing};
 use crate::metadata::brokers::Endpoint;
 use crate::metadata::controllers;
 use crate::metadata::features::supported_features;
@@ -61,7 +61,7 @@ impl RunningNode {
         );
         let bound = bind(node, &broker_config)?;
         let (metadata, controller) =
-            start_controller(&disk, node, &directories, &bound, broker_config.min_insync_replicas).await?;
+            start_controller(&disk, node, &directories, &bound, &broker_config).await?;
         register_controller(&metadata, node, &bound).await?;
         let dynamic = Arc::new(DynamicConfig::new(node.node_id, config.layers.clone()));
         let settings = duty_settings(Arc::clone(&dynamic), node.inter_broker_listener.as_str().into());
@@ -137,7 +137,7 @@ async fn start_controller(
     node: &NodeConfig,
     directories: &Directories,
     bound: &[BoundListener],
-    min_insync_replicas: i32,
+    broker_config: &BrokerConfig,
 ) -> Result<(MetadataHandle, Controller), Failure> {
     let (dir, directory_id) = directories.metadata_dir.clone();
     let endpoints = controller_endpoints(node, bound).into_iter().map(|endpoint| controller::Endpoint {
@@ -146,7 +146,7 @@ async fn start_controller(
         port: endpoint.port,
     });
     let me = Member { directory_id, endpoints: endpoints.collect() };
-    let bootstrap = bootstrap::read(disk.as_ref(), &dir, min_insync_replicas)?;
+    let bootstrap = bootstrap::read(disk.as_ref(), &dir, broker_config.min_insync_replicas)?;
     let alone = |voters: &Voters| voters.keys().eq([&node.node_id]);
     if bootstrap.voters.as_ref().is_some_and(|voters| !alone(voters)) {
         return Err("the node is formatted for a quorum of several; this version runs a quorum of one".into());
@@ -159,11 +159,22 @@ async fn start_controller(
         disk: Arc::clone(disk),
         voters: [(node.node_id, me)].into(),
         segment_bytes: bootstrap::METADATA_SEGMENT_BYTES,
-        snapshot_bytes: bootstrap::METADATA_SNAPSHOT_BYTES,
+        snapshots: snapshot_limits(broker_config),
         timing: Timing::default(),
         bootstrap_records,
     };
     Ok(controller::start(config).await?)
+}
+
+fn snapshot_limits(config: &BrokerConfig) -> SnapshotLimits {
+    SnapshotLimits {
+        bytes: u64::try_from(config.metadata_log_max_record_bytes_between_snapshots).unwrap_or(u64::MAX),
+        // 0 is for no limit.
+        interval: u64::try_from(config.metadata_log_max_snapshot_interval_ms)
+            .ok()
+            .filter(|ms| *ms > 0)
+            .map(Duration::from_millis),
+    }
 }
 
 /// Tells the cluster where this controller listens, if it does.

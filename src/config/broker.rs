@@ -48,6 +48,11 @@ typed_config! {
         replica_high_watermark_checkpoint_interval_ms: i64 = "replica.high.watermark.checkpoint.interval.ms",
         num_recovery_threads_per_data_dir: i32 = "num.recovery.threads.per.data.dir",
         producer_id_expiration_ms: i32 = "producer.id.expiration.ms",
+
+        metadata_log_max_record_bytes_between_snapshots: i64 =
+            "metadata.log.max.record.bytes.between.snapshots",
+        /// 0 means no limit.
+        metadata_log_max_snapshot_interval_ms: i64 = "metadata.log.max.snapshot.interval.ms",
     }
 }
 

@@ -4,8 +4,8 @@
 //! the newest image (`deciding`), and go as one batch of Kafka's metadata records into one entry of the log; when it is
 //! committed, `state_machine` applies it and publishes the image, and the answers leave.
 //!
-//! In reading order: `raft_types` (what openraft is instantiated with), `deciding` and `proposer`, `state_machine` and
-//! `snapshot`, then the log: `raft_store` (what openraft calls), `log_thread` (who writes), `log_files` with
+//! In reading order: `raft_types` (what openraft is instantiated with), `deciding` and `proposer`, `state_machine`,
+//! `snapshot` and `snapshot_keeper`, then the log: `raft_store` (what openraft calls), `log_thread` (who writes), `log_files` with
 //! `log_segment`, `frame`, `codec` and `hard_state` (what is on disk). `start` puts it together; `quorum` tells how it is; `dump` reads a
 //! directory from outside; `duties` is what the leader does for brokers; `network` is where peers will be.
 
@@ -14,6 +14,7 @@ mod deciding;
 mod proposer;
 mod state_machine;
 mod snapshot;
+mod snapshot_keeper;
 mod raft_store;
 mod log_thread;
 mod log_files;
@@ -33,4 +34,5 @@ pub use deciding::ProposeError;
 pub use proposer::{MetadataHandle, MetadataLog};
 pub use quorum::{QuorumStatus, QuorumView, ReplicaStatus};
 pub use raft_types::{Endpoint, Member};
+pub use snapshot_keeper::SnapshotLimits;
 pub use start::{Controller, ControllerConfig, METADATA_LOG_DIR, StartError, Timing, start};

@@ -19,7 +19,8 @@ use crate::controller::quorum::QuorumView;
 use crate::controller::raft_store::{LogStore, OpenStoreError};
 use crate::controller::raft_types::{Applied, Batch, Member, Raft, RaftNodeId, node_id, raft_id};
 use crate::controller::snapshot::SnapshotDir;
-use crate::controller::state_machine::{LoadError, Published, StateMachine};
+use crate::controller::snapshot_keeper::{SnapshotLimits, keep_snapshots};
+use crate::controller::state_machine::{LoadError, StateMachine};
 use crate::metadata::{Decision, ImageVersion, Record};
 use crate::storage::disk::Disk;
 use crate::types::NodeId;
@@ -44,8 +45,7 @@ pub struct ControllerConfig {
     pub voters: BTreeMap<NodeId, Member>,
     /// `metadata.log.segment.bytes`.
     pub segment_bytes: u64,
-    /// `metadata.log.max.record.bytes.between.snapshots`.
-    pub snapshot_bytes: u64,
+    pub snapshots: SnapshotLimits,
     pub timing: Timing,
     /// The records with which a new cluster begins.
     pub bootstrap_records: Vec<Record>,
@@ -128,7 +128,7 @@ pub async fn start(config: ControllerConfig) -> Result<(MetadataHandle, Controll
     let view = QuorumView::new(raft.metrics());
     let (handle, proposer) =
         proposer::proposer(RaftLog { raft: raft.clone() }, Arc::clone(&published), view, stop);
-    let keeper = keep_snapshots(raft.clone(), store.clone(), published, config.snapshot_bytes);
+    let keeper = keep_snapshots(raft.clone(), store.clone(), published, config.snapshots);
     let (proposer, keeper) = (tokio::spawn(proposer), tokio::spawn(keeper));
     let controller = Controller { raft, store, stop_proposer, proposer, keeper, log_ended };
     let begun = async {
@@ -215,22 +215,6 @@ async fn bootstrap(handle: &MetadataHandle, records: Vec<Record>) -> Result<(), 
         Decision::new(records, ())
     });
     first.await
-}
-
-/// Takes a snapshot whenever the log has grown by `limit` bytes.
-async fn keep_snapshots(raft: Raft, store: LogStore, published: Arc<Published>, limit: u64) {
-    let mut images = published.subscribe();
-    drop(published);
-    let mut last = 0;
-    while images.changed().await.is_ok() {
-        let grown = store.log_bytes();
-        if grown - last >= limit {
-            last = grown;
-            if raft.trigger().snapshot().await.is_err() {
-                return;
-            }
-        }
-    }
 }
 
 fn stopped(error: &Fatal<RaftNodeId>) -> StartError {

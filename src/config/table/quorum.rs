@@ -31,10 +31,10 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How many bytes of a metadata snapshot are fetched at a time."),
     string("metadata.log.dir", "").null().high()
         .doc("The directory of the metadata log; unset, the first of `log.dirs`."),
-    long("metadata.log.max.record.bytes.between.snapshots", "20971520").at_least(1).high().instead(METADATA)
+    long("metadata.log.max.record.bytes.between.snapshots", "20971520").at_least(1).high()
         .doc("How many bytes of metadata records lead to a snapshot."),
-    long("metadata.log.max.snapshot.interval.ms", "3600000").at_least(0).high().instead(METADATA)
-        .doc("How old the last snapshot of the metadata may get."),
+    long("metadata.log.max.snapshot.interval.ms", "3600000").at_least(0).high()
+        .doc("How old the last snapshot of the metadata may get while there are changes after it; 0 for no limit."),
     int("metadata.log.segment.bytes", "1073741824").at_least(8388608).high().instead(METADATA)
         .doc("The size of a segment of the metadata log."),
     long("metadata.log.segment.ms", "604800000").high().instead(METADATA)

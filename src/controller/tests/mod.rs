@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use std::collections::BTreeMap;
 
-use crate::controller::{Controller, ControllerConfig, Member, MetadataHandle, Timing, start};
+use crate::controller::{
+    Controller, ControllerConfig, Member, MetadataHandle, SnapshotLimits, Timing, start,
+};
 use crate::metadata::{Image, MetadataVersion, Record};
 use crate::storage::disk::{Disk, RealDisk};
 use crate::types::{NodeId, Uuid};
@@ -45,7 +47,7 @@ fn config(disk: Arc<dyn Disk>, dir: &Path) -> ControllerConfig {
         disk,
         voters: BTreeMap::from([(NodeId(1), Member::default())]),
         segment_bytes: 1 << 20,
-        snapshot_bytes: 1 << 20,
+        snapshots: SnapshotLimits::default(),
         timing: Timing::default(),
         bootstrap_records: vec![Record::FeatureLevel(feature)],
     }

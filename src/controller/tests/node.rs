@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use super::{log_dir, real, run_node, topic, topics_in};
 use crate::controller::dump::{self, DumpedPayload};
-use crate::controller::{Endpoint, ProposeError, StartError, start};
+use crate::controller::{ControllerConfig, Endpoint, ProposeError, SnapshotLimits, StartError, start};
 use crate::metadata::{Decision, Image, ImageVersion};
 use crate::storage::disk::Disk;
 use crate::storage::sim_disk::SimDisk;
@@ -283,14 +283,23 @@ async fn a_change_costs_one_sync() {
 
 #[tokio::test]
 async fn a_growing_log_takes_a_snapshot_by_itself() {
+    takes_a_snapshot(SnapshotLimits { bytes: 2_000, interval: None }, 50).await;
+}
+
+#[tokio::test]
+async fn an_old_snapshot_is_replaced_when_there_are_changes() {
+    let interval = Some(std::time::Duration::from_millis(1));
+    takes_a_snapshot(SnapshotLimits { bytes: 1 << 40, interval }, 1).await;
+}
+
+async fn takes_a_snapshot(snapshots: SnapshotLimits, changes: u64) {
     let sim = SimDisk::new();
     let disk: Arc<dyn Disk> = Arc::new(sim.clone());
     let dir = Path::new("/meta");
     disk.create_dir_all(dir).unwrap();
-    let mut small = super::config(Arc::clone(&disk), dir);
-    small.snapshot_bytes = 2_000;
-    let (handle, node) = start(small).await.unwrap();
-    for nth in 0..50 {
+    let (handle, node) =
+        start(ControllerConfig { snapshots, ..super::config(Arc::clone(&disk), dir) }).await.unwrap();
+    for nth in 0..changes {
         handle.run(move |_| Decision::new(vec![topic(nth)], ())).await.unwrap();
     }
     let is_there = || {

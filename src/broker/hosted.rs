@@ -144,6 +144,7 @@ impl Hosted {
                 leader.resign(&mut desk.effects);
                 self.carry_out(desk);
                 self.partition.set_watches_followers(false);
+                self.partition.read_replicas.publish(std::iter::empty());
             }
             HostedRole::Following(following) => self.stop_following(&following, desk),
             HostedRole::None => {}
@@ -304,7 +305,10 @@ impl Hosted {
     pub(super) fn settle(&mut self, desk: &mut Desk) {
         self.is_touched = false;
         match &self.role {
-            HostedRole::Leading(leader) => self.partition.set_watches_followers(leader.watches_followers()),
+            HostedRole::Leading(leader) => {
+                self.partition.set_watches_followers(leader.watches_followers());
+                self.partition.read_replicas.publish(leader.in_sync_followers());
+            }
             HostedRole::Following(_) => self.tell_wants(desk),
             HostedRole::None => {}
         }

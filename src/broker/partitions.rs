@@ -15,6 +15,7 @@ use super::clock;
 use super::directory::Directory;
 use super::mailbox::{Message, ShardSender};
 use super::messages::{Append, DeleteRecords, DeleteRecordsError, Produce, ProduceError, Produced};
+use super::read_replicas::ReadReplicas;
 use super::reply::{Gathered, gather};
 use super::waiters::Waiters;
 use crate::replica::Acks;
@@ -50,6 +51,8 @@ pub struct Partition {
     pub directory: Arc<Directory>,
     /// The fetches that wait for this partition.
     pub waiters: Arc<Waiters>,
+    /// Where else than here consumers may read; nowhere while this broker does not lead.
+    pub read_replicas: ReadReplicas,
     views: LogViews,
     leadership: ArcSwap<Leadership>,
     /// See [`Partition::watches_followers`].
@@ -71,7 +74,8 @@ impl Partition {
         };
         let (waiters, leadership) = (Arc::default(), ArcSwap::from_pointee(leadership));
         let watches_followers = AtomicBool::new(false);
-        Partition { id, name, directory, waiters, views, leadership, watches_followers }
+        let read_replicas = ReadReplicas::default();
+        Partition { id, name, directory, waiters, read_replicas, views, leadership, watches_followers }
     }
 
     /// Whether the leader here wants to hear of every fetch of a follower, because one is not in sync. Otherwise only those

@@ -80,11 +80,17 @@ pub fn limit(view: &LogView, bound: Bound) -> Offset {
 
 /// The log as it is in the present term of this leader.
 pub fn led_view(partition: &Partition, epoch: LeaderEpoch) -> Result<(Leadership, Arc<LogView>), NotServed> {
+    let (leadership, view) = replica_view(partition, epoch)?;
+    if leadership.role == Role::Leader { Ok((leadership, view)) } else { Err(NotServed::NotLeader) }
+}
+
+/// The log as it is in the present term, whoever leads.
+pub fn replica_view(
+    partition: &Partition,
+    epoch: LeaderEpoch,
+) -> Result<(Leadership, Arc<LogView>), NotServed> {
     let leadership = partition.leadership();
     leadership.admits(epoch)?;
-    if leadership.role != Role::Leader {
-        return Err(NotServed::NotLeader);
-    }
     let view = partition.view();
     // The log of a broker that has become a follower meanwhile may have been cut already.
     if partition.leadership() != leadership {

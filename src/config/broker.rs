@@ -44,6 +44,8 @@ typed_config! {
         log_flush_offset_checkpoint_interval_ms: i32 = "log.flush.offset.checkpoint.interval.ms",
         log_flush_start_offset_checkpoint_interval_ms: i32 = "log.flush.start.offset.checkpoint.interval.ms",
         replica_fetch_backoff_ms: i32 = "replica.fetch.backoff.ms",
+        /// When set, consumers are sent to a replica in their rack.
+        replica_selector_class: Option<String> = "replica.selector.class",
         replica_lag_time_max_ms: i64 = "replica.lag.time.max.ms",
         replica_high_watermark_checkpoint_interval_ms: i64 = "replica.high.watermark.checkpoint.interval.ms",
         num_recovery_threads_per_data_dir: i32 = "num.recovery.threads.per.data.dir",

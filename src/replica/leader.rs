@@ -16,6 +16,14 @@ use crate::types::{BrokerEpoch, LeaderEpoch, MonotonicMs, NodeId, Offset, Partit
 /// How long an in-sync proposal with an unknown outcome waits before it is made again.
 const ALTER_RETRY_MS: i64 = 50;
 
+/// Which part of the log a follower in sync has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InSyncFollower {
+    pub node: NodeId,
+    pub log_start: Offset,
+    pub log_end: Offset,
+}
+
 #[derive(Debug)]
 pub struct Leader {
     me: NodeId,
@@ -89,6 +97,16 @@ impl Leader {
         };
         self.isr.is_pending()
             || self.followers.iter().any(|follower| follower.standing.is_alive() && is_missing(follower))
+    }
+
+    /// The followers in the committed in-sync set that have fetched in this term.
+    pub fn in_sync_followers(&self) -> impl Iterator<Item = InSyncFollower> + Clone {
+        let in_sync = self.followers.iter().filter(|follower| self.isr.committed().contains(&follower.node));
+        in_sync.filter_map(|follower| {
+            let progress = follower.progress?;
+            let (log_start, log_end) = (progress.log_start, progress.log_end);
+            Some(InSyncFollower { node: follower.node, log_start, log_end })
+        })
     }
 
     /// How many answers are parked here.

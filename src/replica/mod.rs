@@ -34,7 +34,7 @@ pub use following::{
     FollowerState, LocalFailure, Refusal, Stopped, Term, Wants,
 };
 pub use isr::IsrState;
-pub use leader::Leader;
+pub use leader::{InSyncFollower, Leader};
 
 /// Names an answer that the driver owes. The core hands it back once, in [`Effect::Answer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,7 +11,8 @@
 //!
 //! A follower reads to the log end, so one that is no replica of a partition is refused there.
 //!
-//! Not served here: reading from followers (KIP-392); every reader is sent to the leader.
+//! Consumers read from followers too (KIP-392), from version 11 on: up to the follower's own high watermark. A leader with a
+//! `replica.selector.class` names the replica in the consumer's rack instead of reading.
 
 mod read;
 mod response;
@@ -30,11 +31,13 @@ use crate::broker::waiters::{Bound, FetchWaiter};
 use crate::types::{LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId};
 use crate::wire::messages::fetch_request::FetchTopic;
 use crate::wire::messages::{FetchRequest, FetchResponse, TopicName};
-use read::{Limits, Reading, Round};
+use read::{Limits, Nearby, Reading, Round};
 use session::{FetchPartition, Key, SessionRequest, TopicKey};
 
 /// The first version that names topics by id.
 const TOPIC_IDS: i16 = 13;
+/// The first version in which a consumer tells its rack and may read from followers.
+const FOLLOWER_FETCH: i16 = 11;
 const READ_COMMITTED: i8 = 1;
 
 pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>) -> FetchResponse {
@@ -49,13 +52,19 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>)
     let max_bytes = request.max_bytes.min(api.config.latest().broker.fetch_max_bytes).max(0);
     let reading = Reading {
         replica,
+        leader_only: replica != NodeId::NONE || version < FOLLOWER_FETCH,
         bound: bound(replica, request.isolation_level),
         committed_only: request.isolation_level == READ_COMMITTED,
         limits: Limits { max_bytes: usize::try_from(max_bytes).unwrap_or(0) },
     };
     let min_bytes = usize::try_from(request.min_bytes.min(max_bytes)).unwrap_or(0);
     let deadline = Instant::now() + Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
-    let round = gather(api, call, &session.partitions, reading, min_bytes, deadline).await;
+    let rack_aware = api.config.latest().broker.replica_selector_class.is_some();
+    let rack = Some(request.rack_id.as_str()).filter(|rack| rack_aware && !rack.is_empty());
+    let nearby =
+        rack.filter(|_| !reading.leader_only).map(|rack| Nearby { rack, listener: &call.listener.name });
+    let wanted = &session.partitions;
+    let round = gather(api, call, wanted, reading, nearby, min_bytes, deadline).await;
     response::build(api, call, version, &session, round)
 }
 
@@ -65,11 +74,12 @@ async fn gather(
     call: &Call,
     wanted: &[(Key, FetchPartition)],
     reading: Reading,
+    nearby: Option<Nearby<'_>>,
     min_bytes: usize,
     deadline: Instant,
 ) -> Round {
     loop {
-        let round = read::round(api, wanted, reading).await;
+        let round = read::round(api, wanted, reading, nearby).await;
         if wanted.is_empty() || round.bytes >= min_bytes || round.must_be_told || Instant::now() >= deadline {
             return round;
         }

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use super::session::{FetchPartition, Key, TopicKey};
 use crate::api::Api;
 use crate::api::hosted::{Led, not_served_code};
-use crate::broker::serving::{ReadFrom, ReadRefused, led_view, limit, read};
+use crate::broker::partitions::Role;
+use crate::broker::serving::{ReadFrom, ReadRefused, led_view, limit, read, replica_view};
 use crate::broker::waiters::Bound;
 use crate::metadata::Image;
 use crate::replica::EpochEnd;
@@ -29,10 +30,36 @@ pub struct Limits {
 pub struct Reading {
     /// The broker that reads; `NONE` for a consumer.
     pub replica: NodeId,
+    pub leader_only: bool,
     pub bound: Bound,
     /// The reader leaves aborted transactions out and must be told which they are.
     pub committed_only: bool,
     pub limits: Limits,
+}
+
+/// Where a consumer would rather read.
+#[derive(Clone, Copy, Debug)]
+pub struct Nearby<'a> {
+    pub rack: &'a str,
+    /// The listener through which it came.
+    pub listener: &'a str,
+}
+
+impl Nearby<'_> {
+    fn is_here(&self, image: &Image, broker: NodeId) -> bool {
+        image.brokers.get(broker).is_some_and(|broker| {
+            let reachable = !broker.fenced && broker.endpoint(self.listener).is_some();
+            reachable && broker.rack.as_deref() == Some(self.rack)
+        })
+    }
+
+    /// The replica to read from instead of this leader.
+    fn replica(&self, api: &Api, image: &Image, led: &Led, from: Offset) -> Option<NodeId> {
+        if led.leadership.role != Role::Leader || self.is_here(image, api.node.id) {
+            return None;
+        }
+        led.partition.read_replicas.best(from, |broker| self.is_here(image, broker))
+    }
 }
 
 /// What one partition gave.
@@ -51,6 +78,8 @@ pub struct Data {
     pub aborted: Option<Vec<AbortedTxn>>,
     /// Where the reader's last epoch really ended, when its log differs from this one.
     pub diverging: Option<EpochEnd>,
+    /// Where the reader should read instead; nothing was read then.
+    pub preferred: Option<NodeId>,
 }
 
 /// What all partitions gave, in the order of the request.
@@ -58,7 +87,7 @@ pub struct Data {
 pub struct Round {
     pub reads: Vec<PartitionRead>,
     pub bytes: usize,
-    /// An error or a divergence, which do not wait for `min_bytes`.
+    /// An error, a divergence or a better place to read, which do not wait for `min_bytes`.
     pub must_be_told: bool,
 }
 
@@ -80,11 +109,16 @@ impl Round {
 }
 
 /// Reads every partition once.
-pub async fn round(api: &Arc<Api>, wanted: &[(Key, FetchPartition)], reading: Reading) -> Round {
+pub async fn round(
+    api: &Arc<Api>,
+    wanted: &[(Key, FetchPartition)],
+    reading: Reading,
+    nearby: Option<Nearby<'_>>,
+) -> Round {
     let image = api.metadata.image();
     let located: Vec<Located> = wanted
         .iter()
-        .map(|(key, wanted)| Located::find(api, &image, key, *wanted, reading.replica))
+        .map(|(key, wanted)| Located::find(api, &image, key, *wanted, reading, nearby))
         .collect();
     let warm = located.iter().all(|located| located.is_warm(reading));
     let read = move || read_all(located, reading);
@@ -103,10 +137,18 @@ struct Located {
     id: Option<TopicIdPartition>,
     wanted: FetchPartition,
     found: Result<(Led, Arc<LogView>), ErrorCode>,
+    preferred: Option<NodeId>,
 }
 
 impl Located {
-    fn find(api: &Api, image: &Image, key: &Key, wanted: FetchPartition, replica: NodeId) -> Located {
+    fn find(
+        api: &Api,
+        image: &Image,
+        key: &Key,
+        wanted: FetchPartition,
+        reading: Reading,
+        nearby: Option<Nearby<'_>>,
+    ) -> Located {
         let (topic, partition) = key;
         let topic = match topic {
             TopicKey::Name(name) => image.topics.by_name(name).ok_or(ErrorCode::UnknownTopicOrPartition),
@@ -114,18 +156,25 @@ impl Located {
         };
         let id = topic.map(|topic| TopicIdPartition { topic_id: topic.id, partition: *partition });
         let found = id.and_then(|id| {
-            let led = api.led(image, id, wanted.current_leader_epoch)?;
-            check_replica(api, image, id, replica, wanted.current_leader_epoch)?;
-            let (leadership, view) =
-                led_view(&led.partition, wanted.current_leader_epoch).map_err(not_served_code)?;
-            Ok((Led { leadership, ..led }, view))
+            let epoch = wanted.current_leader_epoch;
+            let found = api.hosted(image, id, epoch)?;
+            let view_of = if reading.leader_only { led_view } else { replica_view };
+            let (leadership, view) = view_of(&found.partition, epoch).map_err(not_served_code)?;
+            check_replica(api, image, id, reading.replica, epoch)?;
+            Ok((Led { leadership, ..found }, view))
         });
-        Located { id: id.ok(), wanted, found }
+        let preferred = nearby
+            .zip(found.as_ref().ok())
+            .and_then(|(nearby, (led, _))| nearby.replica(api, image, led, wanted.fetch_offset));
+        Located { id: id.ok(), wanted, found, preferred }
     }
 
     /// Whether reading this needs no disk.
     fn is_warm(&self, reading: Reading) -> bool {
         let Ok((_, view)) = &self.found else { return true };
+        if self.preferred.is_some() {
+            return true;
+        }
         let upto = limit(view, reading.bound);
         match view.read(self.wanted.fetch_offset, 1, upto, true) {
             Ok(ReadPlan::Cold(_)) => false,
@@ -137,7 +186,12 @@ impl Located {
     }
 
     fn read(self, reading: Reading, budget: usize, is_first: bool) -> PartitionRead {
+        let preferred = self.preferred;
         let result = self.found.and_then(|(led, view)| {
+            if preferred.is_some() {
+                let (records, aborted, diverging) = Default::default();
+                return Ok(Data { led, view, records, aborted, diverging, preferred });
+            }
             let max_bytes = usize::try_from(self.wanted.max_bytes).unwrap_or(0).min(budget);
             read_view(led, view, self.wanted, reading, max_bytes, is_first)
         });
@@ -171,7 +225,7 @@ fn read_all(located: Vec<Located>, reading: Reading) -> Round {
         match &read.result {
             Ok(data) => {
                 round.bytes += data.records.iter().map(Bytes::len).sum::<usize>();
-                round.must_be_told |= data.diverging.is_some();
+                round.must_be_told |= data.diverging.is_some() || data.preferred.is_some();
             }
             Err(_) => round.must_be_told = true,
         }
@@ -198,7 +252,8 @@ fn read_view(
         }
     };
     let aborted = reading.committed_only.then(Vec::new);
-    let mut data = Data { led, view, records: records.pieces, aborted, diverging: records.diverging };
+    let mut data =
+        Data { led, view, records: records.pieces, aborted, diverging: records.diverging, preferred: None };
     if reading.committed_only && !data.records.is_empty() {
         data.aborted = Some(aborted_in(&data, wanted.fetch_offset)?);
     }

@@ -55,7 +55,7 @@ fn told(read: &PartitionRead) -> Told {
             has_records: !data.records.is_empty(),
             high_watermark: data.view.high_watermark,
             log_start_offset: data.view.log_start,
-            has_advice: data.diverging.is_some(),
+            has_advice: data.diverging.is_some() || data.preferred.is_some(),
         },
         Err(error) => Told {
             error: *error,
@@ -100,6 +100,7 @@ fn partition_data(version: i16, index: i32, result: Result<Data, ErrorCode>) -> 
             high_watermark: data.view.high_watermark.0,
             last_stable_offset: data.view.last_stable.0,
             log_start_offset: data.view.log_start.0,
+            preferred_read_replica: data.preferred.unwrap_or(NodeId::NONE).0,
             diverging_epoch: data.diverging.map(diverging).unwrap_or_default(),
             aborted_transactions: data
                 .aborted

@@ -2,7 +2,10 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, int, long, string};
-use super::{NO_CLASSES, NO_CLUSTER, NO_MOVES, NO_PURGATORY, NO_TIERED};
+use super::{NO_CLUSTER, NO_MOVES, NO_PURGATORY, NO_TIERED};
+
+/// There is no Java virtual machine to load other classes.
+const REPLICA_SELECTORS: &[&str] = &["org.apache.kafka.common.replica.RackAwareReplicaSelector"];
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
@@ -30,8 +33,9 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How many bytes a follower asks for in all."),
     long("replica.high.watermark.checkpoint.interval.ms", "5000").high()
         .doc("How often high watermarks are written to disk."),
-    string("replica.selector.class", "").null().instead(NO_CLASSES)
-        .doc("The class that chooses the replica a consumer reads from; unset, it is the leader."),
+    string("replica.selector.class", "").null().one_of(REPLICA_SELECTORS)
+        .doc("What chooses the replica that a consumer reads from: unset, it is the leader; Kafka's rack-aware selector \
+              takes one in the consumer's `client.rack`."),
     int("num.replica.fetchers", "1").at_least(1).high().cluster_wide().instead(NO_CLUSTER)
         .doc("How many connections a follower keeps to each leader."),
     int("num.replica.alter.log.dirs.threads", "").null().high().instead(NO_MOVES)

@@ -335,3 +335,70 @@ fn help_teaches_and_the_version_is_told() {
     run(&["--help"]).expect(0).says("storage").says("Examples:");
     run(&["completions", "bash"]).expect(0).says("floodmark");
 }
+
+/// The first of `count` ports in a row that nobody listens on.
+fn free_ports(count: u16) -> u16 {
+    let bind = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port));
+    loop {
+        let first = bind(0).unwrap();
+        let port = first.local_addr().unwrap().port();
+        let others: Vec<_> =
+            (1..count).map_while(|n| port.checked_add(n)).map_while(|p| bind(p).ok()).collect();
+        if others.len() + 1 == usize::from(count) {
+            return port;
+        }
+    }
+}
+
+/// A throw-away cluster whose temporary directory is in `temporary`.
+fn start_dev(temporary: &Path, brokers: u16, options: &[&str]) -> (Node, u16) {
+    let port = free_ports(2 * brokers);
+    (start_dev_at(port, temporary, brokers, options), port)
+}
+
+fn start_dev_at(port: u16, temporary: &Path, brokers: u16, options: &[&str]) -> Node {
+    let mut child = floodmark()
+        .env("TMPDIR", temporary)
+        .args(["dev", "--brokers", &brokers.to_string(), "--port", &port.to_string()])
+        .args(options)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    Node { child, lines: Box::new(lines.map_while(Result::ok)) }
+}
+
+#[test]
+fn a_throw_away_cluster_leaves_nothing_behind() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (mut cluster, port) = start_dev(temporary.path(), 1, &[]);
+    cluster.wait_for("[KafkaRaftServer nodeId=1] Kafka Server started");
+    cluster.wait_for(&format!("Bootstrap servers: 127.0.0.1:{port}"));
+    assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 1);
+    assert_eq!(cluster.terminate(), Some(0));
+    assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
+
+    // With a directory of the user's it is there the next time.
+    let kept = temporary.path().join("kept");
+    let ids = [(), ()].map(|()| {
+        let (mut cluster, _) = start_dev(temporary.path(), 1, &["--dir", kept.to_str().unwrap()]);
+        cluster.wait_for("Bootstrap servers");
+        assert_eq!(cluster.terminate(), Some(0));
+        std::fs::read_to_string(kept.join("cluster.id")).unwrap()
+    });
+    assert_eq!(ids[0], ids[1]);
+}
+
+#[test]
+fn a_throw_away_cluster_that_cannot_start_says_why() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (mut cluster, _) = start_dev(temporary.path(), 1, &["--override", "num.partitions=0"]);
+    assert_eq!(cluster.child.wait().unwrap().code(), Some(1));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let mut cluster = start_dev_at(port, temporary.path(), 1, &[]);
+    cluster.wait_for("node 1 has ended");
+    assert_eq!(cluster.child.wait().unwrap().code(), Some(1));
+    assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
+}

@@ -20,6 +20,7 @@ const EXAMPLES: &str = "Examples:
   floodmark --config config/floodmark.toml
   floodmark --config server.properties --override log.dirs=/data/a,/data/b
   KAFKA_LISTENERS=PLAINTEXT://127.0.0.1:19092 KAFKA_LOG_DIRS=/data floodmark
+  floodmark dev --brokers 3
   floodmark config check server.properties
   floodmark storage format --standalone --cluster-id \"$(floodmark storage random-uuid)\" --config server.properties";
 
@@ -29,6 +30,10 @@ const EXAMPLES: &str = "Examples:
 pub struct Cli {
     #[command(flatten)]
     pub settings: Settings,
+
+    /// The process with which this node ends
+    #[arg(long, value_name = "PID", hide = true)]
+    pub parent: Option<u32>,
 
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -48,6 +53,8 @@ pub struct Settings {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Start a throw-away cluster on this machine
+    Dev(DevArgs),
     /// Format data directories, and say what is in them
     #[command(subcommand)]
     Storage(StorageCommand),
@@ -62,6 +69,23 @@ pub enum Command {
         #[arg(value_enum)]
         shell: Shell,
     },
+}
+
+/// `dev`: the cluster lasts until Ctrl-C; each of its nodes is a process of its own.
+#[derive(Debug, Args)]
+pub struct DevArgs {
+    /// How many brokers it has; the first three are its controllers too
+    #[arg(short = 'n', long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=20))]
+    pub brokers: u16,
+    /// The port of the first broker; the others and the controllers have the ones behind it
+    #[arg(short, long, default_value_t = 9092, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: u16,
+    /// Where to keep the data for the next time; without it, it is in a temporary directory and goes in the end
+    #[arg(short, long)]
+    pub dir: Option<PathBuf>,
+    /// A setting for every node; may be given several times
+    #[arg(long = "override", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub overrides: Vec<(String, String)>,
 }
 
 #[derive(Debug, Subcommand)]

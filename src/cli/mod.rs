@@ -2,6 +2,7 @@
 
 mod args;
 mod bootstrap;
+mod dev;
 mod directories;
 mod file_limit;
 mod metadata;
@@ -33,7 +34,8 @@ pub fn main() -> ExitCode {
         Err(error) => return not_understood(&error),
     };
     let done = match cli.command {
-        None => serve(cli.settings, since),
+        None => serve(cli.settings, cli.parent, since),
+        Some(Command::Dev(args)) => dev::run(&args),
         Some(Command::Storage(command)) => storage::run(command),
         Some(Command::Config(ConfigCommand::Check { file, overrides })) => check(&file, overrides),
         Some(Command::Metadata(command)) => metadata::run(command),
@@ -68,7 +70,10 @@ fn load(settings: Settings) -> Result<Config, Failure> {
     Ok(config::load(&sources)?)
 }
 
-fn serve(settings: Settings, since: Instant) -> Result<(), Failure> {
+fn serve(settings: Settings, parent: Option<u32>, since: Instant) -> Result<(), Failure> {
+    if let Some(parent) = parent {
+        dev::end_with(parent)?;
+    }
     let config = load(settings)?;
     let loggers = Loggers::install(LevelFilter::INFO)?;
     serve::run(&config, loggers, since)

@@ -55,17 +55,17 @@ async fn serve(config: &Config, loggers: Arc<Loggers>, since: Instant) -> Result
 }
 
 /// The signals that end a node.
-struct Stop {
+pub struct Stop {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
 }
 
 impl Stop {
-    fn new() -> Result<Stop, Failure> {
+    pub fn new() -> Result<Stop, Failure> {
         Ok(Stop { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    async fn requested(&mut self) -> &'static str {
+    pub async fn requested(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",

@@ -34,7 +34,7 @@ CLIENTS = {
 }
 CLIENT_LIMIT_S = 900
 PART_LIMIT_S = 900
-PARTS = ["start", "clients", "takeover", "abuse", "crash"]
+PARTS = ["start", "clients", "takeover", "abuse", "crash", "cluster"]
 
 
 class Everybody:
@@ -122,7 +122,7 @@ def run_program(part):
         program = [toolchain.python(), HERE / part / f"{part}.py", "--work", work / part, "--command", shlex.join(command)]
         if options.against == "kafka":
             program += {"crash": ["--rounds", 4], "abuse": ["--limits", 0]}.get(part, [])  # it starts slowly and takes more memory
-        if options.seed is not None and part in ("crash", "abuse"):
+        if options.seed is not None and part in ("crash", "abuse", "cluster"):
             program += ["--seed", options.seed]
         environment = {**os.environ, "PYTHONPATH": str(HERE)}
         if part == "takeover":
@@ -167,7 +167,7 @@ def arguments():
     parser.add_argument("--bootstrap", help="a broker that runs already (clients only)")
     parser.add_argument("--client", action="append", choices=list(CLIENTS))
     parser.add_argument("--scenario", action="append", choices=[s.__name__ for s in scenarios.LIST])
-    parser.add_argument("--seed", type=int, help="for crash and abuse; each prints the one that it took")
+    parser.add_argument("--seed", type=int, help="for crash, abuse and cluster; each prints the one that it took")
     parser.add_argument("--setup", action="store_true", help="only fetch and build what the checks need")
     parser.add_argument("--keep", action="store_true", help="keep logs and data even if all passed")
     options = parser.parse_args()
@@ -192,7 +192,7 @@ def main():
             return 0
         foreign = options.against == "kafka" or options.launcher or options.bootstrap
         # What a foreign broker cannot be asked: how it is started and, where it runs already, to be killed.
-        usual = ["clients"] if options.bootstrap else PARTS[1:] if foreign else PARTS
+        usual = ["clients"] if options.bootstrap else PARTS[1:-1] if foreign else PARTS[:-1]
         for part in options.part or usual:
             print(f"=== {part}", flush=True)
             try:

@@ -16,7 +16,8 @@ public final class KafkaNode {
             isNew |= !Files.exists(Path.of(directory.trim(), "meta.properties"));
         }
         if (isNew) {
-            String clusterId = Uuid.randomUuid().toString();
+            String given = System.getenv("CLUSTER_ID");
+            String clusterId = given != null ? given : Uuid.randomUuid().toString();
             String[] format = {"format", "-t", clusterId, "-c", args[0], "--ignore-formatted"};
             int status = kafka.tools.StorageTool.execute(format, System.out);
             if (status != 0) {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 START_LIMIT_S = 90
 STOP_LIMIT_S = 60
-READY = re.compile(rb"\[KafkaRaftServer nodeId=1\] Kafka Server started")  # what clients' test rigs look for
+READY = re.compile(rb"\[KafkaRaftServer nodeId=\d+\] Kafka Server started")  # what clients' test rigs look for
 
 
 class BrokerEnded(Exception):
@@ -65,6 +65,7 @@ class Broker:
         self.data = self.work / "data"
         self.log = self.work / "broker.log"
         self.process = None
+        self.environment = None
         self.started_in_s = 0.0
         self.host = "127.0.0.1"
         self.port, controller = free_ports(2)
@@ -88,19 +89,22 @@ class Broker:
 
     def launch(self):
         """Starts the process and waits for nothing."""
+        self.launched, self.log_begin = time.monotonic(), self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self.process = subprocess.Popen([*self.command, str(self.config)], stdin=subprocess.DEVNULL, stdout=log,
-                                            stderr=subprocess.STDOUT, start_new_session=True)
+                                            stderr=subprocess.STDOUT, start_new_session=True, env=self.environment)
 
     def start(self):
         """Starts the process and waits until it says that it is ready."""
-        begun = time.monotonic()
-        seen = self.log.stat().st_size if self.log.exists() else 0
         self.launch()
+        return self.wait_ready()
+
+    def wait_ready(self):
+        begun = self.launched
         pause = 0.005
         while True:
             with self.log.open("rb") as log:
-                log.seek(seen)
+                log.seek(self.log_begin)
                 if READY.search(log.read()):
                     break
             self.check()
@@ -138,6 +142,12 @@ class Broker:
             return
         self.check()
         self.process.send_signal(signal.SIGTERM)
+        self.wait_stopped()
+
+    def wait_stopped(self):
+        """Waits for a stop that was asked for."""
+        if self.process is None:
+            return
         try:
             self.process.wait(STOP_LIMIT_S)
         except subprocess.TimeoutExpired:

@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"sort"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -77,7 +78,7 @@ func textOf(raw []byte) *string {
 }
 
 type driver struct {
-	seed   string
+	seeds  []string
 	client *kgo.Client
 	admin  *kadm.Client
 }
@@ -225,7 +226,7 @@ func (d *driver) produce(ctx context.Context, r request) (any, error) {
 	codecs := map[string]kgo.CompressionCodec{"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(),
 		"snappy": kgo.SnappyCompression(), "lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(), "": kgo.NoCompression()}
 	acks := map[string]kgo.Acks{"all": kgo.AllISRAcks(), "": kgo.AllISRAcks(), "1": kgo.LeaderAck(), "0": kgo.NoAck()}
-	options := []kgo.Opt{kgo.SeedBrokers(d.seed), kgo.ProducerBatchCompression(codecs[r.Compression]),
+	options := []kgo.Opt{kgo.SeedBrokers(d.seeds...), kgo.ProducerBatchCompression(codecs[r.Compression]),
 		kgo.RequiredAcks(acks[r.Acks]), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(20_000_000),
 		kgo.BrokerMaxWriteBytes(100_000_000), kgo.ProducerLinger(5 * time.Millisecond),
 		kgo.AllowAutoTopicCreation(), kgo.UnknownTopicRetries(20)}
@@ -258,7 +259,7 @@ func (d *driver) produce(ctx context.Context, r request) (any, error) {
 
 func (d *driver) fetch(ctx context.Context, r request) (any, error) {
 	from := map[string]map[int32]kgo.Offset{r.Topic: {r.Partition: kgo.NewOffset().At(r.Offset)}}
-	client, err := kgo.NewClient(kgo.SeedBrokers(d.seed), kgo.ConsumePartitions(from), kgo.FetchMaxPartitionBytes(20_000_000),
+	client, err := kgo.NewClient(kgo.SeedBrokers(d.seeds...), kgo.ConsumePartitions(from), kgo.FetchMaxPartitionBytes(20_000_000),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(500*time.Millisecond))
 	if err != nil {
 		return nil, err
@@ -318,12 +319,13 @@ func (d *driver) listOffset(ctx context.Context, r request) (any, error) {
 }
 
 func main() {
-	client, err := kgo.NewClient(kgo.SeedBrokers(os.Args[1]), kgo.MetadataMinAge(10*time.Millisecond))
+	seeds := strings.Split(os.Args[1], ",")
+	client, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.MetadataMinAge(10*time.Millisecond))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	d := &driver{seed: os.Args[1], client: client, admin: kadm.NewClient(client)}
+	d := &driver{seeds: seeds, client: client, admin: kadm.NewClient(client)}
 	in := bufio.NewReaderSize(os.Stdin, 1<<20)
 	out := json.NewEncoder(os.Stdout)
 	for {

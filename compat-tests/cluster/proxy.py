@@ -1,0 +1,154 @@
+"""The network between the nodes of a cluster and their clients: a TCP proxy whose links can be cut.
+
+A program of its own, so that it is as quick as Python is. It listens where the nodes say that they listen, and passes each
+connection on to where they really do. Who has opened a connection is found out by its port: the process that has the other
+end is one of the nodes, or else a client (named 0). Standard input has one command a line, as JSON:
+
+    {"op": "node", "node": 1, "pid": 4711, "ports": {"20001": 20002}}   node 1 is this process and listens at these ports
+    {"op": "down", "node": 1}              nobody listens there: connections are refused, as when the process has ended
+    {"op": "cut", "from": [0, 2], "to": [1]}    nothing passes on connections that 0 or 2 opened to 1, and none are closed
+    {"op": "heal"}                         what was cut passes again; connections that were cut are closed
+    {"op": "reset", "node": 1}             all connections from and to node 1 are closed
+
+Each is answered with one line once it has taken effect. A cut link behaves as a network that loses packets does: connections
+stay open and silent, in both directions, and new ones get no answer.
+"""
+import asyncio
+import json
+import os
+import socket
+import struct
+import sys
+
+CHUNK = 256 << 10
+
+
+class Proxy:
+    def __init__(self):
+        self.pids, self.servers, self.pairs, self.cuts = {}, {}, set(), set()
+        self.passing = asyncio.Event()  # set whenever links may have changed
+
+    def is_cut(self, source, target):
+        return (source, target) in self.cuts
+
+    async def carry_out(self, command):
+        op = command["op"]
+        if op == "node":
+            node = command["node"]
+            self.pids[node] = command["pid"]
+            for outer, inner in command["ports"].items():
+                if (node, int(outer)) not in self.servers:
+                    accept = lambda reader, writer, inner=inner: self.accept(node, inner, reader, writer)
+                    self.servers[node, int(outer)] = await asyncio.start_server(accept, "127.0.0.1", int(outer), limit=CHUNK)
+        elif op == "down":
+            for key in [key for key in self.servers if key[0] == command["node"]]:
+                self.servers.pop(key).close()
+        elif op == "cut":
+            self.cuts |= {(source, target) for source in command["from"] for target in command["to"]}
+        elif op == "heal":
+            was_cut, self.cuts = self.cuts, set()
+            self.close(lambda source, target: (source, target) in was_cut)
+        elif op == "reset":
+            self.close(lambda source, target: command["node"] in (source, target))
+        self.passing.set()
+        self.passing = asyncio.Event()
+
+    def close(self, which):
+        for pair in list(self.pairs):
+            if which(pair[0], pair[1]):
+                for writer in pair[2:]:
+                    abort(writer)
+
+    async def accept(self, node, inner, reader, writer):
+        source = await self.owner(writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1])
+        pair = None
+        try:
+            while self.is_cut(source, node):
+                await self.passing.wait()
+                if not self.is_cut(source, node):
+                    return
+            target_reader, target_writer = await asyncio.open_connection("127.0.0.1", inner, limit=CHUNK)
+            for end in (writer, target_writer):
+                end.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            pair = (source, node, writer, target_writer)
+            self.pairs.add(pair)
+            await asyncio.gather(self.pump(source, node, reader, target_writer), self.pump(source, node, target_reader, writer))
+        except OSError:
+            pass
+        finally:
+            self.pairs.discard(pair)
+            abort(writer)
+            if pair:
+                abort(pair[3])
+
+    async def pump(self, source, target, reader, writer):
+        try:
+            while data := await reader.read(CHUNK):
+                while self.is_cut(source, target):
+                    await self.passing.wait()
+                writer.write(data)
+                await writer.drain()
+            writer.write_eof()
+        except OSError:
+            abort(writer)
+
+    async def owner(self, peer_port, own_port):
+        """The node that has the other end of a connection; 0 when it is none."""
+        for attempt in range(3):
+            inode = inode_of(peer_port, own_port)
+            for node, pid in self.pids.items():
+                if inode and has_socket(pid, inode):
+                    return node
+            # A process that was started a moment ago may not be known yet.
+            if inode and attempt < 2:
+                await asyncio.sleep(0.01)
+        return 0
+
+
+def inode_of(peer_port, own_port):
+    ends = f"0100007F:{peer_port:04X}", f"0100007F:{own_port:04X}"
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with open(table) as lines:
+            for line in lines:
+                fields = line.split()
+                if fields[1].endswith(ends[0]) and fields[2].endswith(ends[1]):
+                    return fields[9]
+    return None
+
+
+def has_socket(pid, inode):
+    wanted = f"socket:[{inode}]"
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                if os.readlink(f"/proc/{pid}/fd/{name}") == wanted:
+                    return True
+            except OSError:
+                continue
+    except OSError:
+        pass
+    return False
+
+
+def abort(writer):
+    """Closes with a reset, as a process that ended does."""
+    try:
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    except OSError:
+        pass
+    writer.transport.abort()
+
+
+async def main():
+    proxy = Proxy()
+    loop = asyncio.get_running_loop()
+    commands = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+    while line := await commands.readline():
+        await proxy.carry_out(json.loads(line))
+        print("done", flush=True)
+    os._exit(0)  # whoever has started us is gone; connections need no goodbye
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -26,5 +26,7 @@ mod produce;
 mod random;
 #[path = "node/requests.rs"]
 mod requests;
+#[path = "node/two_brokers.rs"]
+mod two_brokers;
 #[path = "node/versions.rs"]
 mod versions;

@@ -33,19 +33,20 @@ async fn cluster(client: &mut Client) -> (StrBytes, Vec<Feature>) {
     (cluster_id, features.collect())
 }
 
-struct Played {
+/// Another broker of the node's cluster, with id 2.
+pub struct Played {
     cluster_id: StrBytes,
     features: Vec<Feature>,
     listener: TcpListener,
 }
 
 impl Played {
-    async fn new(node: &TestNode) -> Played {
+    pub async fn new(node: &TestNode) -> Played {
         let (cluster_id, features) = cluster(&mut node.connect().await).await;
         Played { cluster_id, features, listener: TcpListener::bind(("127.0.0.1", 0)).await.unwrap() }
     }
 
-    fn registration(&self, version: i16, incarnation: u128) -> BrokerRegistrationRequest {
+    pub fn registration(&self, version: i16, incarnation: u128) -> BrokerRegistrationRequest {
         let listener = Listener::default()
             .with_name(text("PLAINTEXT"))
             .with_host(text("127.0.0.1"))
@@ -62,8 +63,9 @@ impl Played {
     }
 
     /// Registers as a new process and is unfenced. Gives the epoch.
-    async fn join(&self, client: &mut Client, incarnation: u128) -> i64 {
-        let registered = client.call(4, self.registration(4, incarnation)).await;
+    pub async fn join(&self, client: &mut Client, incarnation: u128) -> i64 {
+        let request = self.registration(4, incarnation).with_rack(Some(text("b")));
+        let registered = client.call(4, request).await;
         assert_code(registered.error_code, ErrorCode::None, "registration");
         let heartbeat = client.call(2, heartbeat(registered.broker_epoch)).await;
         assert_code(heartbeat.error_code, ErrorCode::None, "heartbeat");
@@ -72,7 +74,7 @@ impl Played {
     }
 }
 
-fn heartbeat(epoch: i64) -> BrokerHeartbeatRequest {
+pub fn heartbeat(epoch: i64) -> BrokerHeartbeatRequest {
     BrokerHeartbeatRequest {
         broker_id: ID,
         broker_epoch: epoch,
@@ -238,7 +240,7 @@ async fn a_leader_alters_its_in_sync_set_and_loses_its_office_with_its_life() {
 }
 
 /// A topic `led` with one partition on these brokers.
-async fn create_led_by(client: &mut Client, replicas: &[i32]) -> Uuid {
+pub async fn create_led_by(client: &mut Client, replicas: &[i32]) -> Uuid {
     let assignment = CreatableReplicaAssignment::default()
         .with_partition_index(0)
         .with_broker_ids(replicas.iter().map(|id| BrokerId(*id)).collect());

@@ -55,8 +55,17 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("openraft::", &["src/controller/"]),
     ("kafka_protocol::", &["src/wire/", "src/peer/", "src/api/", "src/broker/", "src/controller/"]),
     // The server answers for frames that reach no handler; all other codes are chosen by the handlers.
-    // Where a broker asks the active controller it reads the codes of the answers.
-    ("ErrorCode", &["src/types/", "src/api/", "src/server/", "src/broker/controller_channel/"]),
+    // Where a broker asks the active controller or the leaders that it follows, it reads the codes of the answers.
+    (
+        "ErrorCode",
+        &[
+            "src/types/",
+            "src/api/",
+            "src/server/",
+            "src/broker/controller_channel/",
+            "src/broker/fetcher/answers.rs",
+        ],
+    ),
     ("allow(unsafe_code)", &["src/wire/rope.rs"]),
     ("tokio::sync::Mutex", &[]),
     ("tokio::sync::RwLock", &[]),

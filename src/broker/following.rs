@@ -232,22 +232,23 @@ impl Hosted {
             return;
         }
         let told = std::mem::replace(&mut following.told, news);
-        following.owes_word = false;
+        let is_word = std::mem::take(&mut following.owes_word);
         let (id, name) = (self.partition.id, self.partition.name.clone());
         if let Some((before, ..)) = told
             && before != leader
         {
-            let gone = PartitionWants { id, name: name.clone(), wants: None, throttled };
+            let gone = PartitionWants { id, name: name.clone(), wants: None, throttled, is_word };
             desk.outbox.want(before, gone);
         }
-        desk.outbox.want(leader, PartitionWants { id, name, wants: Some(wants), throttled });
+        desk.outbox.want(leader, PartitionWants { id, name, wants: Some(wants), throttled, is_word });
     }
 
     /// The leader is not fetched from any longer.
     pub(super) fn stop_following(&self, following: &Following, desk: &mut Desk) {
         if let Some((leader, _, throttled)) = following.told {
             let (id, name) = (self.partition.id, self.partition.name.clone());
-            desk.outbox.want(leader, PartitionWants { id, name, wants: None, throttled });
+            let is_word = following.owes_word;
+            desk.outbox.want(leader, PartitionWants { id, name, wants: None, throttled, is_word });
         }
     }
 }

@@ -137,6 +137,8 @@ pub struct PartitionWants {
     /// `None`: it follows this leader no longer.
     pub wants: Option<Wants>,
     pub throttled: bool,
+    /// The last answer of the leader has been dealt with.
+    pub is_word: bool,
 }
 
 /// What a leader said to one partition's question.

@@ -23,6 +23,7 @@ pub mod directory;
 pub mod partitions;
 pub mod read_replicas;
 pub mod serving;
+pub mod fetcher;
 pub mod checkpoints;
 
 pub mod settings;

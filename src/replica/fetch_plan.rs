@@ -8,7 +8,7 @@
 //! A lane's request may wait at the leader for records. What is flushed meanwhile must not wait with it, for it moves the
 //! leader's high watermark: it goes ahead in a *report*, a fetch of no bytes and without a session.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::following::FetchFrom;
 use crate::types::{Offset, TopicIdPartition};
@@ -53,9 +53,17 @@ pub enum LaneAnswer {
 #[derive(Debug)]
 struct Member {
     lane: usize,
+    /// Its key among the lane's turns.
+    turn: u64,
     want: Option<FetchFrom>,
     throttled: bool,
     reported: Option<FetchFrom>,
+}
+
+impl Member {
+    fn ready(&self, quota_exceeded: bool) -> Option<FetchFrom> {
+        self.want.filter(|_| !(quota_exceeded && self.throttled))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +73,10 @@ struct Lane {
     /// What the leader knows of the session's partitions: what the request under way asks for.
     told: BTreeMap<TopicIdPartition, FetchFrom>,
     /// The partitions by turn: whose records came last is at the end.
-    turns: VecDeque<TopicIdPartition>,
+    turns: BTreeMap<u64, TopicIdPartition>,
+    next_turn: u64,
+    /// The partitions that may want something else than the leader was told.
+    changed: BTreeSet<TopicIdPartition>,
     /// What the answer under way may bring.
     under_way: Option<usize>,
 }
@@ -78,46 +89,84 @@ pub struct FetchPlan {
     lanes: Vec<Lane>,
     /// The lane that may ask next, when it can.
     turn: usize,
+    quota_was_exceeded: bool,
+    /// The partitions that have flushed more since they were last looked at.
+    reportable: BTreeSet<TopicIdPartition>,
     report_under_way: bool,
 }
 
 impl FetchPlan {
     pub fn new(config: PlanConfig) -> FetchPlan {
         let lanes = (0..config.lanes.max(1)).map(|_| Lane::default()).collect();
-        FetchPlan { config, members: BTreeMap::new(), lanes, turn: 0, report_under_way: false }
+        FetchPlan {
+            config,
+            members: BTreeMap::new(),
+            lanes,
+            turn: 0,
+            quota_was_exceeded: false,
+            reportable: BTreeSet::new(),
+            report_under_way: false,
+        }
     }
 
     /// What the partition wants now; `None`: it stays, but has nothing to ask. `throttled` when it may not fetch while the
     /// quota is exceeded: it is listed as throttled and not in sync.
     pub fn set(&mut self, partition: TopicIdPartition, want: Option<FetchFrom>, throttled: bool) {
         if let Some(member) = self.members.get_mut(&partition) {
+            let flushed = |want: Option<FetchFrom>| want.map(|want| want.flushed);
+            if flushed(want) > flushed(member.want) {
+                self.reportable.insert(partition);
+            }
             (member.want, member.throttled) = (want, throttled);
+            self.lanes[member.lane].changed.insert(partition);
             return;
         }
         let emptiest = (0..self.lanes.len()).min_by_key(|lane| self.lanes[*lane].turns.len());
-        let lane = emptiest.unwrap_or(0);
-        self.lanes[lane].turns.push_back(partition);
-        self.members.insert(partition, Member { lane, want, throttled, reported: None });
+        let at = emptiest.unwrap_or(0);
+        let lane = &mut self.lanes[at];
+        let turn = lane.take_turn(partition);
+        lane.changed.insert(partition);
+        self.members.insert(partition, Member { lane: at, turn, want, throttled, reported: None });
     }
 
     /// The partition has another leader, or none. Its session hears of it by the next request.
     pub fn remove(&mut self, partition: TopicIdPartition) {
         if let Some(member) = self.members.remove(&partition) {
-            self.lanes[member.lane].turns.retain(|other| *other != partition);
+            let lane = &mut self.lanes[member.lane];
+            lane.turns.remove(&member.turn);
+            lane.changed.insert(partition);
+            self.reportable.remove(&partition);
         }
     }
 
-    /// The next request, if a lane is free, has something to ask, and the budget allows an answer.
-    pub fn next(&mut self, quota_exceeded: bool) -> Option<PlannedFetch> {
+    pub fn contains(&self, partition: TopicIdPartition) -> bool {
+        self.members.contains_key(&partition)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// The next request, if a lane is free, has something to ask, and the budget allows an answer. `may_ask` holds back a lane
+    /// whose last answer is not dealt with yet.
+    pub fn next(&mut self, quota_exceeded: bool, may_ask: impl Fn(usize) -> bool) -> Option<PlannedFetch> {
         let under_way: usize = self.lanes.iter().filter_map(|lane| lane.under_way).sum();
         let left = self.config.in_flight_max_bytes.saturating_sub(under_way);
         let max_bytes = self.config.response_max_bytes.min(left);
         if max_bytes == 0 {
             return None;
         }
+        if std::mem::replace(&mut self.quota_was_exceeded, quota_exceeded) != quota_exceeded {
+            for (partition, member) in self.members.iter().filter(|(_, member)| member.throttled) {
+                self.lanes[member.lane].changed.insert(*partition);
+            }
+        }
         let count = self.lanes.len();
         for step in 0..count {
             let at = (self.turn + step) % count;
+            if self.lanes[at].under_way.is_some() || !may_ask(at) {
+                continue;
+            }
             if let Some(planned) = self.plan_lane(at, max_bytes, quota_exceeded) {
                 self.turn = (at + 1) % count;
                 return Some(planned);
@@ -127,28 +176,30 @@ impl FetchPlan {
     }
 
     fn plan_lane(&mut self, at: usize, max_bytes: usize, quota_exceeded: bool) -> Option<PlannedFetch> {
-        let lane = &mut self.lanes[at];
-        if lane.under_way.is_some() {
-            return None;
-        }
-        let ready: Vec<(TopicIdPartition, FetchFrom)> = lane
-            .turns
-            .iter()
-            .filter_map(|partition| {
-                let member = self.members.get(partition)?;
-                let may = !(quota_exceeded && member.throttled);
-                Some((*partition, member.want.filter(|_| may)?))
-            })
-            .collect();
-        if ready.is_empty() {
+        let (lane, members) = (&mut self.lanes[at], &self.members);
+        let ready = |partition: &TopicIdPartition| members.get(partition)?.ready(quota_exceeded);
+        let (partitions, forgotten) = if lane.session_epoch == FULL {
+            let turns = lane.turns.values();
+            let all: Vec<_> = turns.filter_map(|partition| Some((*partition, ready(partition)?))).collect();
+            (all, Vec::new())
+        } else {
+            let is_news =
+                |(partition, from): &(TopicIdPartition, FetchFrom)| lane.told.get(partition) != Some(from);
+            let changed = lane.changed.iter();
+            let news = changed.filter_map(|partition| Some((*partition, ready(partition)?))).filter(is_news);
+            let is_forgotten = |partition: &&TopicIdPartition| {
+                lane.told.contains_key(*partition) && ready(partition).is_none()
+            };
+            (news.collect(), lane.changed.iter().filter(is_forgotten).copied().collect())
+        };
+        if partitions.is_empty() && lane.told.len() == forgotten.len() {
             return None; // the session waits; what it still holds is forgotten by its next request
         }
-        let ready_set: BTreeSet<TopicIdPartition> = ready.iter().map(|(partition, _)| *partition).collect();
-        let forgotten: Vec<TopicIdPartition> =
-            lane.told.keys().filter(|partition| !ready_set.contains(partition)).copied().collect();
-        let news = ready.iter().filter(|(partition, from)| lane.told.get(partition) != Some(from));
-        let partitions = news.copied().collect();
-        lane.told = ready.into_iter().collect();
+        lane.changed.clear();
+        lane.told.extend(partitions.iter().copied());
+        for partition in &forgotten {
+            lane.told.remove(partition);
+        }
         lane.under_way = Some(max_bytes);
         let (session_id, session_epoch) = (lane.session_id, lane.session_epoch);
         Some(PlannedFetch { lane: at, session_id, session_epoch, partitions, forgotten, max_bytes })
@@ -164,32 +215,39 @@ impl FetchPlan {
         let lane = &mut self.lanes[lane];
         lane.under_way = None;
         match answer {
+            // The leader takes turns by itself in a session.
             LaneAnswer::Session(id) if id != NO_SESSION => {
                 lane.session_id = id;
                 lane.session_epoch = lane.session_epoch.checked_add(1).unwrap_or(1);
             }
-            LaneAnswer::Session(_) | LaneAnswer::SessionLost => lane.begin_session(),
+            LaneAnswer::Session(_) | LaneAnswer::SessionLost => {
+                lane.begin_session();
+                for partition in served {
+                    if let Some(member) = self.members.get_mut(partition) {
+                        lane.turns.remove(&member.turn);
+                        member.turn = lane.take_turn(*partition);
+                    }
+                }
+            }
         }
-        let (last, first): (Vec<_>, Vec<_>) =
-            lane.turns.iter().copied().partition(|partition| served.contains(partition));
-        lane.turns = first.into_iter().chain(last).collect();
     }
 
     /// What is newly flushed of partitions whose request is under way: a fetch of no bytes, without session, answered at
     /// once. One at a time; a leader that does not count flushed offsets needs none.
     pub fn report(&mut self) -> Option<Vec<(TopicIdPartition, FetchFrom)>> {
-        if self.report_under_way {
+        if self.report_under_way || self.reportable.is_empty() {
             return None;
         }
         let mut report = Vec::new();
-        for (partition, member) in &mut self.members {
+        for partition in std::mem::take(&mut self.reportable) {
+            let Some(member) = self.members.get_mut(&partition) else { continue };
             let lane = &self.lanes[member.lane];
-            let (Some(want), Some(told)) = (member.want, lane.told.get(partition)) else { continue };
+            let (Some(want), Some(told)) = (member.want, lane.told.get(&partition)) else { continue };
             let reported = member.reported.filter(|reported| reported.cuts == want.cuts);
             let known = reported.map_or(Offset::ZERO, |reported| reported.flushed).max(told.flushed);
             if lane.under_way.is_some() && told.cuts == want.cuts && want.flushed > known {
                 member.reported = Some(want);
-                report.push((*partition, want));
+                report.push((partition, want));
             }
         }
         self.report_under_way = !report.is_empty();
@@ -219,6 +277,13 @@ impl Lane {
     fn begin_session(&mut self) {
         self.session_epoch = FULL;
         self.told.clear();
+    }
+
+    fn take_turn(&mut self, partition: TopicIdPartition) -> u64 {
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        self.turns.insert(turn, partition);
+        turn
     }
 }
 
@@ -253,6 +318,10 @@ mod tests {
         plan
     }
 
+    fn next(plan: &mut FetchPlan, quota_exceeded: bool) -> Option<PlannedFetch> {
+        plan.next(quota_exceeded, |_| true)
+    }
+
     fn named(planned: &PlannedFetch) -> Vec<i32> {
         planned.partitions.iter().map(|(partition, _)| partition.partition.0).collect()
     }
@@ -265,58 +334,84 @@ mod tests {
     #[test]
     fn a_session_hears_only_what_changed() {
         let mut plan = plan(1, 3);
-        let first = plan.next(false).expect("a request");
+        let first = next(&mut plan, false).expect("a request");
         assert_eq!((first.session_id, first.session_epoch, named(&first)), (0, 0, vec![0, 1, 2]));
-        assert_eq!(plan.next(false), None);
+        assert_eq!(next(&mut plan, false), None);
         done(&mut plan, 0, &[1]);
         plan.set(partition(1), Some(from(5, 0)), false);
         plan.set(partition(2), None, false);
-        let second = plan.next(false).expect("a request");
+        let second = next(&mut plan, false).expect("a request");
         assert_eq!((second.session_id, second.session_epoch, named(&second)), (9, 1, vec![1]));
         assert_eq!(second.forgotten, [partition(2)]);
         assert_eq!(plan.asked(0, partition(1)), Some(&from(5, 0)));
         done(&mut plan, 0, &[]);
         // Nothing has changed: the session is asked as it is.
-        let third = plan.next(false).expect("a request");
+        let third = next(&mut plan, false).expect("a request");
         assert!(third.partitions.is_empty() && third.forgotten.is_empty());
         plan.answered(0, LaneAnswer::SessionLost, &BTreeSet::new());
-        let fourth = plan.next(false).expect("a request");
+        let fourth = next(&mut plan, false).expect("a request");
         assert_eq!((fourth.session_id, fourth.session_epoch, named(&fourth)), (9, 0, vec![0, 1]));
         plan.disconnected();
         plan.remove(partition(0));
-        assert_eq!(named(&plan.next(false).expect("a request")), [1]);
+        assert_eq!(named(&next(&mut plan, false).expect("a request")), [1]);
+    }
+
+    #[test]
+    fn a_lane_whose_answer_is_not_dealt_with_asks_nothing() {
+        let mut plan = plan(2, 2);
+        assert_eq!(plan.next(false, |lane| lane != 0).map(|planned| planned.lane), Some(1));
+        assert_eq!(plan.next(false, |lane| lane != 0), None);
+        assert_eq!(plan.next(false, |_| true).map(|planned| planned.lane), Some(0));
+    }
+
+    #[test]
+    fn who_left_while_it_was_asked_for_is_forgotten_next() {
+        let mut plan = plan(1, 2);
+        next(&mut plan, false).expect("a request");
+        plan.remove(partition(0));
+        done(&mut plan, 0, &[]);
+        let second = next(&mut plan, false).expect("a request");
+        assert_eq!((named(&second), second.forgotten), (vec![], vec![partition(0)]));
+        done(&mut plan, 0, &[]);
+        // The last one leaves, and another comes in its place.
+        plan.remove(partition(1));
+        assert_eq!(next(&mut plan, false), None);
+        plan.set(partition(2), Some(from(0, 0)), false);
+        let third = next(&mut plan, false).expect("a request");
+        assert_eq!((named(&third), third.forgotten), (vec![2], vec![partition(1)]));
     }
 
     #[test]
     fn who_was_served_comes_last() {
         let mut plan = plan(1, 3);
-        plan.next(false).expect("a request");
+        next(&mut plan, false).expect("a request");
         plan.answered(0, LaneAnswer::Session(0), &BTreeSet::from([partition(0)]));
         // Without a session every request names everything.
-        assert_eq!(named(&plan.next(false).expect("a request")), [1, 2, 0]);
+        assert_eq!(named(&next(&mut plan, false).expect("a request")), [1, 2, 0]);
     }
 
     #[test]
     fn lanes_share_the_partitions_and_the_budget() {
         let mut plan = plan(3, 4);
-        let (first, second) = (plan.next(false).expect("a request"), plan.next(false).expect("a request"));
+        let (first, second) =
+            (next(&mut plan, false).expect("a request"), next(&mut plan, false).expect("a request"));
         assert_eq!((named(&first), first.max_bytes), (vec![0, 3], 100));
         assert_eq!((named(&second), second.max_bytes), (vec![1], 50));
-        assert_eq!(plan.next(false), None, "the budget is used up");
+        assert_eq!(next(&mut plan, false), None, "the budget is used up");
         done(&mut plan, 0, &[]);
         // The lane that has not asked yet comes first.
-        assert_eq!(named(&plan.next(false).expect("a request")), [2]);
+        assert_eq!(named(&next(&mut plan, false).expect("a request")), [2]);
     }
 
     #[test]
     fn the_throttled_wait_while_the_quota_is_exceeded() {
         let mut plan = plan(1, 2);
         plan.set(partition(0), Some(from(0, 0)), true);
-        assert_eq!(named(&plan.next(true).expect("a request")), [1]);
+        assert_eq!(named(&next(&mut plan, true).expect("a request")), [1]);
         done(&mut plan, 0, &[]);
-        assert_eq!(named(&plan.next(false).expect("a request")), [0]);
+        assert_eq!(named(&next(&mut plan, false).expect("a request")), [0]);
         done(&mut plan, 0, &[]);
-        assert_eq!(plan.next(true).expect("a request").forgotten, [partition(0)]);
+        assert_eq!(next(&mut plan, true).expect("a request").forgotten, [partition(0)]);
     }
 
     #[test]
@@ -324,7 +419,7 @@ mod tests {
         let mut plan = plan(1, 2);
         assert_eq!(plan.report(), None, "the request will tell");
         plan.set(partition(0), Some(from(10, 4)), false);
-        plan.next(false).expect("a request");
+        next(&mut plan, false).expect("a request");
         assert_eq!(plan.report(), None);
         plan.set(partition(0), Some(from(10, 10)), false);
         assert_eq!(plan.report(), Some(vec![(partition(0), from(10, 10))]));

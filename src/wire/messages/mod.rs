@@ -29,6 +29,7 @@
 
 mod apis;
 pub mod codec;
+pub mod flushed_offset;
 mod record_bytes;
 mod value;
 mod json;

@@ -1,0 +1,253 @@
+//! What to ask one leader next, and whom its answers concern. Synchronous: a task moves its calls and answers over
+//! connections, and the simulator does the same without one.
+//!
+//! Must not know connections, clocks or logs. Invariants: a lane asks nothing new before the shards have dealt with all of
+//! its last answer, so no records come twice; what is under way when the connection breaks is asked for again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::requests::{self, Asker};
+use super::{answers, requests::EARLIEST, requests::LATEST};
+use crate::broker::messages::{Fetched, LeaderAnswer, PartitionWants};
+use crate::replica::{Bounds, BoundsQuery, FetchFrom, FetchPlan, LaneAnswer, PlanConfig, Refusal, Wants};
+use crate::types::{Offset, PartitionIndex, TopicIdPartition, TopicPartition};
+use crate::wire::messages::fetch_request::FetchRequest;
+use crate::wire::messages::fetch_response::{FetchResponse, PartitionData};
+use crate::wire::messages::list_offsets_request::ListOffsetsRequest;
+use crate::wire::messages::list_offsets_response::ListOffsetsResponse;
+
+/// The settings of the fetches from one leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetcherConfig {
+    /// `num.replica.fetchers`
+    pub lanes: usize,
+    /// `replica.fetch.wait.max.ms`
+    pub wait_max_ms: i32,
+    /// `replica.fetch.min.bytes`
+    pub min_bytes: i32,
+    /// `replica.fetch.max.bytes`
+    pub partition_max_bytes: i32,
+    /// `replica.fetch.response.max.bytes`
+    pub response_max_bytes: usize,
+}
+
+/// Something to ask the leader.
+#[derive(Clone, Debug)]
+pub enum Call {
+    /// Records, which the leader may wait for.
+    Fetch { lane: usize, request: FetchRequest },
+    /// Only tells what is flushed. To be answered with [`LeaderFetcher::on_report_answer`].
+    Report(FetchRequest),
+    /// One of two questions for the ends of logs, asked one after the other.
+    Bounds(ListOffsetsRequest),
+}
+
+/// The questions for the ends of logs that are under way.
+#[derive(Debug)]
+struct BoundsAsked {
+    queries: BTreeMap<TopicIdPartition, BoundsQuery>,
+    starts: Option<HashMap<TopicPartition, Result<Offset, Refusal>>>,
+}
+
+/// The fetches from one leader.
+#[derive(Debug)]
+pub struct LeaderFetcher {
+    asker: Asker,
+    config: FetcherConfig,
+    plan: FetchPlan,
+    names: HashMap<TopicIdPartition, TopicPartition>,
+    /// The partitions whose last answer is with their shards, and how many those are of each lane.
+    dealt_with: HashMap<TopicIdPartition, usize>,
+    open: Vec<usize>,
+    bounds: BTreeMap<TopicIdPartition, BoundsQuery>,
+    bounds_under_way: Option<BoundsAsked>,
+}
+
+impl LeaderFetcher {
+    pub fn new(asker: Asker, config: FetcherConfig) -> LeaderFetcher {
+        let plan = FetchPlan::new(PlanConfig {
+            lanes: config.lanes,
+            response_max_bytes: config.response_max_bytes,
+            in_flight_max_bytes: config.response_max_bytes.saturating_mul(config.lanes.max(1)),
+        });
+        LeaderFetcher {
+            asker,
+            config,
+            plan,
+            names: HashMap::new(),
+            dealt_with: HashMap::new(),
+            open: vec![0; config.lanes.max(1)],
+            bounds: BTreeMap::new(),
+            bounds_under_way: None,
+        }
+    }
+
+    /// No partition is followed here: there is nothing to ask, and no connection is needed.
+    pub fn is_idle(&self) -> bool {
+        self.plan.is_empty()
+    }
+
+    /// How many partitions follow this leader.
+    pub fn partitions(&self) -> usize {
+        self.names.len()
+    }
+
+    /// What followers want now, as their shards say.
+    pub fn on_wants(&mut self, news: Vec<PartitionWants>) {
+        for PartitionWants { id, name, wants, throttled, is_word } in news {
+            if is_word || wants.is_none() {
+                self.close(id);
+            }
+            match wants {
+                None => {
+                    self.plan.remove(id);
+                    self.bounds.remove(&id);
+                    self.names.remove(&id);
+                    continue;
+                }
+                Some(Wants::Fetch(from)) => {
+                    self.bounds.remove(&id);
+                    self.plan.set(id, Some(from), throttled);
+                }
+                Some(Wants::Bounds(query)) => {
+                    self.bounds.insert(id, query);
+                    self.plan.set(id, None, throttled);
+                }
+                Some(Wants::Nothing { .. }) => {
+                    self.bounds.remove(&id);
+                    self.plan.set(id, None, throttled);
+                }
+            }
+            self.names.entry(id).or_insert(name);
+        }
+    }
+
+    /// The next thing to ask; call it until there is nothing.
+    pub fn next_call(&mut self, quota_exceeded: bool) -> Option<Call> {
+        if let Some(report) = self.plan.report() {
+            return Some(Call::Report(requests::report(self.asker, &report)));
+        }
+        if self.bounds_under_way.is_none() && !self.bounds.is_empty() {
+            let queries = std::mem::take(&mut self.bounds);
+            let asked = BoundsAsked { queries, starts: None };
+            let request = self.bounds_request(EARLIEST, &asked);
+            self.bounds_under_way = Some(asked);
+            return Some(Call::Bounds(request));
+        }
+        let open = &self.open;
+        let planned = self.plan.next(quota_exceeded, |lane| open[lane] == 0)?;
+        let request = requests::fetch(self.asker, &self.config, &planned);
+        Some(Call::Fetch { lane: planned.lane, request })
+    }
+
+    /// The leader's answer to the lane's fetch: what shards must be told.
+    pub fn on_fetch_answer(&mut self, lane: usize, response: FetchResponse) -> Vec<Fetched> {
+        let lane_answer = answers::lane_answer(&response);
+        let (mut fetched, mut served) = (Vec::new(), BTreeSet::new());
+        if lane_answer != LaneAnswer::SessionLost {
+            for topic in response.responses {
+                for data in topic.partitions {
+                    let partition = PartitionIndex(data.partition_index);
+                    let id = TopicIdPartition { topic_id: topic.topic_id, partition };
+                    // An answer to what was not asked concerns nobody.
+                    let Some(asked) = self.plan.asked(lane, id).copied() else { continue };
+                    if data.records.as_ref().is_some_and(|records| !records.is_empty()) {
+                        served.insert(id);
+                    }
+                    if let Some(answer) = partition_answer(asked, data) {
+                        self.open(lane, id);
+                        fetched.push(Fetched { id, answer });
+                    }
+                }
+            }
+        }
+        self.plan.answered(lane, lane_answer, &served);
+        fetched
+    }
+
+    /// The leader has heard a report.
+    pub fn on_report_answer(&mut self) {
+        self.plan.report_done();
+    }
+
+    /// The leader's answer to a question for the ends of logs. The next question may be owed: see [`Self::next_bounds`].
+    pub fn on_bounds_answer(&mut self, response: &ListOffsetsResponse) -> Vec<Fetched> {
+        let Some(mut asked) = self.bounds_under_way.take() else { return Vec::new() };
+        let ends: HashMap<TopicPartition, Result<Offset, Refusal>> = response
+            .topics
+            .iter()
+            .flat_map(|topic| {
+                topic.partitions.iter().map(|data| {
+                    let name = TopicPartition::new(topic.name.as_str(), data.partition_index);
+                    (name, answers::refusal(data.error_code).map_or(Ok(Offset(data.offset)), Err))
+                })
+            })
+            .collect();
+        let Some(starts) = asked.starts.take() else {
+            asked.starts = Some(ends);
+            self.bounds_under_way = Some(asked);
+            return Vec::new();
+        };
+        let end_of = |ends: &HashMap<_, _>, name| ends.get(name).copied().unwrap_or(Err(Refusal::Other));
+        let queries = asked.queries.into_iter();
+        let answered = queries.filter_map(|(id, query)| {
+            let name = self.names.get(&id)?;
+            let bounds = end_of(&starts, name)
+                .and_then(|log_start| end_of(&ends, name).map(|log_end| Bounds { log_start, log_end }));
+            Some(Fetched { id, answer: LeaderAnswer::Bounds { asked: query, bounds } })
+        });
+        answered.collect()
+    }
+
+    /// The second question for the ends of logs, when the first is answered.
+    pub fn next_bounds(&self) -> Option<ListOffsetsRequest> {
+        let asked = self.bounds_under_way.as_ref()?;
+        asked.starts.is_some().then(|| self.bounds_request(LATEST, asked))
+    }
+
+    /// All that was under way is lost, and will be asked for again.
+    pub fn on_disconnect(&mut self) {
+        self.plan.disconnected();
+        if let Some(asked) = self.bounds_under_way.take() {
+            for (id, query) in asked.queries {
+                if self.plan.contains(id) {
+                    self.bounds.entry(id).or_insert(query);
+                }
+            }
+        }
+    }
+
+    fn bounds_request(&self, timestamp: i64, asked: &BoundsAsked) -> ListOffsetsRequest {
+        let named = asked.queries.iter().filter_map(|(id, query)| Some((self.names.get(id)?, query)));
+        requests::bounds(self.asker, timestamp, named)
+    }
+
+    /// The partition's answer goes to its shard, which will send word. One that has left meanwhile sends none.
+    fn open(&mut self, lane: usize, id: TopicIdPartition) {
+        if self.plan.contains(id) && self.dealt_with.insert(id, lane).is_none() {
+            self.open[lane] += 1;
+        }
+    }
+
+    fn close(&mut self, id: TopicIdPartition) {
+        if let Some(lane) = self.dealt_with.remove(&id) {
+            self.open[lane] -= 1;
+        }
+    }
+}
+
+/// What the shard must be told of an answer; `None` when the answer says nothing that the follower does not know.
+fn partition_answer(asked: FetchFrom, data: PartitionData) -> Option<LeaderAnswer> {
+    if let Some(refusal) = answers::refusal(data.error_code) {
+        return Some(LeaderAnswer::Refused { asked, refusal });
+    }
+    if let Some(theirs) = answers::diverging(&data) {
+        return Some(LeaderAnswer::Diverges { asked, theirs });
+    }
+    let (high_watermark, log_start) = (Offset(data.high_watermark), Offset(data.log_start_offset));
+    let records = data.records.map(|records| records.into_bytes()).unwrap_or_default();
+    let is_news = !records.is_empty()
+        || high_watermark.min(asked.offset) > asked.high_watermark
+        || log_start.min(asked.high_watermark) > asked.log_start;
+    is_news.then_some(LeaderAnswer::Records { asked, records, high_watermark, log_start })
+}

@@ -117,13 +117,17 @@ impl Hosted {
             }
         }
         self.carry_out(desk);
-        if let HostedRole::Leading(leader) = &self.role {
-            self.partition.set_leadership(Leadership {
-                role: Role::Leader,
-                leader: desk.me,
-                leader_epoch: leader.leader_epoch(),
-                epoch_start: Some(leader.epoch_start()),
-            });
+        let HostedRole::Leading(leader) = &self.role else { return };
+        let leadership = Leadership {
+            role: Role::Leader,
+            leader: desk.me,
+            leader_epoch: leader.leader_epoch(),
+            epoch_start: Some(leader.epoch_start()),
+        };
+        if self.partition.leadership() != leadership {
+            self.partition.set_leadership(leadership);
+            // Followers that wait for records of the term before hear that it is over.
+            self.partition.waiters.wake_all();
         }
     }
 

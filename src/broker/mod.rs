@@ -24,6 +24,7 @@ pub mod partitions;
 pub mod read_replicas;
 pub mod serving;
 pub mod fetcher;
+pub mod isr_changes;
 pub mod checkpoints;
 
 pub mod settings;

@@ -14,7 +14,10 @@ use tokio::sync::oneshot;
 use super::clock;
 use super::directory::Directory;
 use super::mailbox::{Message, ShardSender};
-use super::messages::{Append, DeleteRecords, DeleteRecordsError, Produce, ProduceError, Produced};
+use super::messages::{
+    Append, DeleteRecords, DeleteRecordsError, Fetched, FollowerFetched, IsrAltered, Produce, ProduceError,
+    Produced,
+};
 use super::read_replicas::ReadReplicas;
 use super::reply::{Gathered, gather};
 use super::waiters::Waiters;
@@ -208,6 +211,31 @@ impl Partitions {
             let _ = reached.await;
         });
         futures_util::future::join_all(fences).await;
+    }
+
+    /// Tells the shards what leaders said to their followers. Bounded by what fetches may bring.
+    pub fn fetched(&self, fetched: Vec<Fetched>) {
+        self.tell(fetched.into_iter().map(|fetched| (fetched.id, fetched)), Message::Fetched);
+    }
+
+    /// Tells the shards of followers' fetches. Bounded by the requests under way.
+    pub fn follower_fetched(&self, fetches: Vec<FollowerFetched>) {
+        self.tell(fetches.into_iter().map(|fetched| (fetched.id, fetched)), Message::FollowerFetched);
+    }
+
+    /// Tells the shards what became of their proposals.
+    pub fn isr_altered(&self, altered: Vec<IsrAltered>) {
+        self.tell(altered.into_iter().map(|altered| (altered.id, altered)), Message::IsrAltered);
+    }
+
+    fn tell<T>(
+        &self,
+        parts: impl Iterator<Item = (TopicIdPartition, T)>,
+        message: impl Fn(Vec<T>) -> Message,
+    ) {
+        for (shard, parts) in self.by_shard(parts) {
+            shard.send_event(message(parts));
+        }
     }
 
     /// The shard that writes a partition: always the same one.

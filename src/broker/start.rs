@@ -16,12 +16,14 @@ use super::blocking::blocking;
 use super::checkpoints::{self, CheckpointIntervals, Checkpoints, Periodic};
 use super::directory::Directory;
 use super::dynamic_config::DynamicConfig;
+use super::fetcher::{self, driver::FetcherContext};
 use super::flusher::DEFAULT_THREADS;
 use super::lifecycle::{BrokerIdentity, Lifecycle, LifecycleError};
 use super::log_dirs::LogDirs;
 use super::mailbox::{self, ShardSender, mailbox};
 use super::outbox::{Outlets, outlets};
 use super::partitions::{Partition, Partitions};
+use super::peer_silence::PeerSilence;
 use super::producer_ids::ProducerIds;
 use super::reconciler::{Chore, Reconciled, Reconciler};
 use super::shard::Shard;
@@ -55,6 +57,8 @@ pub struct BrokerOptions {
     pub open_files: usize,
     /// Where it listens, as others are told.
     pub endpoints: Vec<Endpoint>,
+    /// The name of the listener through which brokers reach each other.
+    pub inter_broker_listener: Arc<str>,
     pub rack: Option<Arc<str>>,
 }
 
@@ -94,9 +98,10 @@ pub async fn start(
     options: BrokerOptions,
     metadata: MetadataHandle,
 ) -> Result<(BrokerHandles, RunningBroker), StartError> {
-    let BrokerOptions { id, config, disk, log_dirs, lost_dirs, open_files, endpoints, rack } = options;
+    let BrokerOptions { id, config, disk, log_dirs, lost_dirs, open_files, endpoints, .. } = options;
+    let (rack, listener) = (options.rack, options.inter_broker_listener);
     let broker_config = config.at(&metadata.image()).broker.clone();
-    let (outlets, _inlets) = outlets();
+    let (outlets, inlets) = outlets();
     let shards = start_shards(id, &broker_config, &outlets)?;
     let failure = Arc::new(Notify::new());
     let directories: Vec<Arc<Directory>> = log_dirs
@@ -123,12 +128,27 @@ pub async fn start(
     if identity.directories.is_empty() {
         return Err(StartError::NoDirectory);
     }
+    let fetcher_config = config.clone();
     let lifecycle = Lifecycle::register(metadata.clone(), config.clone(), identity).await?;
 
     let checkpoints = Arc::new(Checkpoints::new(disk, partitions.clone(), dirs.clone()));
     let (chores, to_do) = mpsc::unbounded_channel();
     let (mut reconciler, reconciled) =
         Reconciler::new(id, config, partitions.clone(), dirs.clone(), checkpoints.clone(), chores);
+    let fetching = FetcherContext {
+        me: id,
+        epoch: {
+            let lifecycle = lifecycle.clone();
+            Arc::new(move || lifecycle.epoch())
+        },
+        listener,
+        metadata: metadata.clone(),
+        config: fetcher_config,
+        partitions: partitions.clone(),
+        silence: PeerSilence::default(),
+    };
+    // A broker catches up before it says that it serves.
+    let fetching = tokio::spawn(fetcher::driver::run(fetching, inlets.leaders));
     reconciler.catch_up(metadata.image()).await;
     tell_strays(&dirs);
     let intervals = CheckpointIntervals {
@@ -140,6 +160,7 @@ pub async fn start(
     let (producer_ids, give_out) = ProducerIds::new(metadata.clone(), id, lifecycle.epoch());
     let old_dirs = dirs.clone();
     let tasks = vec![
+        fetching,
         tokio::spawn(reconciler.run(metadata.subscribe())),
         tokio::spawn(give_out),
         tokio::spawn(do_chores(to_do, dirs.clone(), lifecycle.clone())),

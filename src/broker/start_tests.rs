@@ -76,6 +76,7 @@ impl Node {
             disk,
             open_files: 1000,
             endpoints: Vec::new(),
+            inter_broker_listener: "PLAINTEXT".into(),
             rack: None,
         };
         let (handles, mut broker) = start(options, metadata.clone()).await.unwrap();

@@ -76,6 +76,7 @@ impl RunningNode {
             lost_dirs: std::mem::take(&mut directories.lost),
             open_files: file_limit::for_logs(file_limit::raise()),
             endpoints: endpoints(node, &bound),
+            inter_broker_listener: node.inter_broker_listener.as_str().into(),
             rack: node.rack.as_deref().map(Arc::from),
         };
         let (handles, mut broker) = crate::broker::start::start(options, metadata.clone()).await?;

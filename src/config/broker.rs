@@ -46,6 +46,12 @@ typed_config! {
         replica_fetch_backoff_ms: i32 = "replica.fetch.backoff.ms",
         /// When set, consumers are sent to a replica in their rack.
         replica_selector_class: Option<String> = "replica.selector.class",
+        replica_fetch_max_bytes: i32 = "replica.fetch.max.bytes",
+        replica_fetch_min_bytes: i32 = "replica.fetch.min.bytes",
+        replica_fetch_response_max_bytes: i32 = "replica.fetch.response.max.bytes",
+        replica_fetch_wait_max_ms: i32 = "replica.fetch.wait.max.ms",
+        replica_socket_timeout_ms: i32 = "replica.socket.timeout.ms",
+        num_replica_fetchers: i32 = "num.replica.fetchers",
         replica_lag_time_max_ms: i64 = "replica.lag.time.max.ms",
         replica_high_watermark_checkpoint_interval_ms: i64 = "replica.high.watermark.checkpoint.interval.ms",
         num_recovery_threads_per_data_dir: i32 = "num.recovery.threads.per.data.dir",

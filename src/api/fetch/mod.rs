@@ -9,7 +9,9 @@
 //! diverging epochs in answers (KIP-595); 13 topic ids; 15 moves the replica id into a tagged field; 16 tells the new
 //! leader (KIP-951).
 //!
-//! A follower reads to the log end, so one that is no replica of a partition is refused there.
+//! A follower reads to the log end, so one that is no replica of a partition is refused there, and so is the fetch of an
+//! earlier registration of its broker (KIP-903). What it says of its log goes to the leader before the wait; in an
+//! incremental session that is what the request names. A fetch of no bytes brings nothing and only tells.
 //!
 //! Consumers read from followers too (KIP-392), from version 11 on: up to the follower's own high watermark. A leader with a
 //! `replica.selector.class` names the replica in the consumer's rack instead of reading.
@@ -28,9 +30,9 @@ pub use session::FetchSessions;
 use super::{Api, Call, Request};
 use crate::broker::clock;
 use crate::broker::waiters::{Bound, FetchWaiter};
-use crate::types::{LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId};
+use crate::types::{BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId};
 use crate::wire::messages::fetch_request::FetchTopic;
-use crate::wire::messages::{FetchRequest, FetchResponse, TopicName};
+use crate::wire::messages::{FetchRequest, FetchResponse, TopicName, follower_fetch};
 use read::{Limits, Nearby, Reading, Round};
 use session::{FetchPartition, Key, SessionRequest, TopicKey};
 
@@ -53,6 +55,7 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>)
     let reading = Reading {
         replica,
         leader_only: replica != NodeId::NONE || version < FOLLOWER_FETCH,
+        replica_epoch: BrokerEpoch(request.replica_state.replica_epoch),
         bound: bound(replica, request.isolation_level),
         committed_only: request.isolation_level == READ_COMMITTED,
         limits: Limits { max_bytes: usize::try_from(max_bytes).unwrap_or(0) },
@@ -78,8 +81,13 @@ async fn gather(
     min_bytes: usize,
     deadline: Instant,
 ) -> Round {
+    let mut is_told = false;
     loop {
         let round = read::round(api, wanted, reading, nearby).await;
+        if reading.replica != NodeId::NONE && !std::mem::replace(&mut is_told, true) {
+            // What the follower has is known now, and must not wait with its fetch.
+            api.broker().partitions.follower_fetched(round.fetched(wanted, reading));
+        }
         if wanted.is_empty() || round.bytes >= min_bytes || round.must_be_told || Instant::now() >= deadline {
             return round;
         }
@@ -142,6 +150,8 @@ fn wanted(topic: &FetchTopic) -> impl Iterator<Item = (PartitionIndex, FetchPart
             last_fetched_epoch: LeaderEpoch(partition.last_fetched_epoch),
             log_start_offset: Offset(partition.log_start_offset),
             max_bytes: partition.partition_max_bytes,
+            flushed: follower_fetch::told_flushed(partition),
+            is_news: true,
         };
         (PartitionIndex(partition.partition), wanted)
     })

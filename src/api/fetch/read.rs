@@ -10,13 +10,14 @@ use bytes::Bytes;
 use super::session::{FetchPartition, Key, TopicKey};
 use crate::api::Api;
 use crate::api::hosted::{Led, not_served_code};
+use crate::broker::messages::FollowerFetched;
 use crate::broker::partitions::Role;
 use crate::broker::serving::{ReadFrom, ReadRefused, led_view, limit, read, replica_view};
 use crate::broker::waiters::Bound;
 use crate::metadata::Image;
-use crate::replica::EpochEnd;
+use crate::replica::{EpochEnd, FollowerFetch};
 use crate::storage::log::{AbortedTxn, LogView, ReadPlan};
-use crate::types::{ErrorCode, LeaderEpoch, NodeId, Offset, TopicIdPartition};
+use crate::types::{BrokerEpoch, ErrorCode, LeaderEpoch, NodeId, Offset, TopicIdPartition};
 use crate::wire::batch::BatchHeader;
 
 /// How much a round may read.
@@ -31,6 +32,8 @@ pub struct Reading {
     /// The broker that reads; `NONE` for a consumer.
     pub replica: NodeId,
     pub leader_only: bool,
+    /// The registration under which it reads; unknown of a consumer, or of an older protocol.
+    pub replica_epoch: BrokerEpoch,
     pub bound: Bound,
     /// The reader leaves aborted transactions out and must be told which they are.
     pub committed_only: bool,
@@ -91,7 +94,37 @@ pub struct Round {
     pub must_be_told: bool,
 }
 
+impl Reading {
+    /// A follower that wants no records.
+    fn only_tells(&self) -> bool {
+        self.replica != NodeId::NONE && self.limits.max_bytes == 0
+    }
+}
+
 impl Round {
+    /// What leaders must hear of the fetch of a follower.
+    pub fn fetched(&self, wanted: &[(Key, FetchPartition)], reading: Reading) -> Vec<FollowerFetched> {
+        let reads = self.reads.iter().zip(wanted);
+        let fetched = reads.filter_map(|(read, (_, wanted))| {
+            let data = read.result.as_ref().ok()?;
+            let partition = &data.led.partition;
+            let is_of_interest = wanted.is_news || partition.watches_followers();
+            // Where the logs diverge nobody knows yet how far the follower is.
+            (is_of_interest && data.diverging.is_none()).then(|| FollowerFetched {
+                id: partition.id,
+                leader_epoch: data.led.leadership.leader_epoch,
+                fetch: FollowerFetch {
+                    follower: reading.replica,
+                    broker_epoch: reading.replica_epoch,
+                    fetch_offset: wanted.fetch_offset,
+                    flushed_offset: wanted.flushed,
+                    log_start: wanted.log_start_offset,
+                },
+            })
+        });
+        fetched.collect()
+    }
+
     /// The partitions that were read.
     pub fn partitions(&self) -> impl Iterator<Item = &Led> {
         self.reads.iter().filter_map(|read| read.result.as_ref().ok()).map(|data| &data.led)
@@ -160,7 +193,7 @@ impl Located {
             let found = api.hosted(image, id, epoch)?;
             let view_of = if reading.leader_only { led_view } else { replica_view };
             let (leadership, view) = view_of(&found.partition, epoch).map_err(not_served_code)?;
-            check_replica(api, image, id, reading.replica, epoch)?;
+            check_replica(api, image, id, reading, epoch)?;
             Ok((Led { leadership, ..found }, view))
         });
         let preferred = nearby
@@ -172,7 +205,7 @@ impl Located {
     /// Whether reading this needs no disk.
     fn is_warm(&self, reading: Reading) -> bool {
         let Ok((_, view)) = &self.found else { return true };
-        if self.preferred.is_some() {
+        if self.preferred.is_some() || reading.only_tells() {
             return true;
         }
         let upto = limit(view, reading.bound);
@@ -204,9 +237,16 @@ fn check_replica(
     api: &Api,
     image: &Image,
     id: TopicIdPartition,
-    replica: NodeId,
+    reading: Reading,
     epoch: LeaderEpoch,
 ) -> Result<(), ErrorCode> {
+    let replica = reading.replica;
+    if replica != NodeId::NONE && reading.replica_epoch != BrokerEpoch::UNKNOWN {
+        let registered = image.brokers.get(replica).map(|broker| broker.epoch);
+        if registered.is_some_and(|registered| reading.replica_epoch < registered) {
+            return Err(ErrorCode::NotLeaderOrFollower);
+        }
+    }
     let partition = image.topics.partition(id.topic_id, id.partition);
     let is_follower =
         replica != api.node.id && partition.is_some_and(|partition| partition.has_replica(replica));
@@ -221,7 +261,7 @@ fn read_all(located: Vec<Located>, reading: Reading) -> Round {
     let mut round = Round { reads: Vec::with_capacity(located.len()), bytes: 0, must_be_told: false };
     for located in located {
         let budget = reading.limits.max_bytes.saturating_sub(round.bytes);
-        let read = located.read(reading, budget, round.bytes == 0);
+        let read = located.read(reading, budget, round.bytes == 0 && !reading.only_tells());
         match &read.result {
             Ok(data) => {
                 round.bytes += data.records.iter().map(Bytes::len).sum::<usize>();

@@ -35,6 +35,10 @@ pub struct FetchPartition {
     /// The follower's own log start; `Offset::UNKNOWN` of a consumer.
     pub log_start_offset: Offset,
     pub max_bytes: i32,
+    /// What a follower has on disk, if it tells.
+    pub flushed: Option<Offset>,
+    /// This request names the partition; a session remembers the others.
+    pub is_news: bool,
 }
 
 /// The session part of a request.
@@ -240,7 +244,7 @@ impl Session {
             next_position: 0,
         };
         for (key, wanted) in &request.partitions {
-            session.want(key.clone(), *wanted);
+            session.want(key.clone(), FetchPartition { is_news: false, ..*wanted });
         }
         session
     }
@@ -265,8 +269,15 @@ impl Session {
         }
     }
 
-    fn in_order(&self) -> Vec<(Key, FetchPartition)> {
-        self.order.values().filter_map(|key| Some((key.clone(), self.partitions.get(key)?.wanted))).collect()
+    fn in_order(&mut self) -> Vec<(Key, FetchPartition)> {
+        let partitions = &mut self.partitions;
+        let in_order = self.order.values().filter_map(|key| {
+            let cached = partitions.get_mut(key)?;
+            let wanted = cached.wanted;
+            cached.wanted.is_news = false;
+            Some((key.clone(), wanted))
+        });
+        in_order.collect()
     }
 
     /// Records what the client is told; true if it is news.
@@ -315,6 +326,8 @@ mod tests {
             last_fetched_epoch: LeaderEpoch::UNKNOWN,
             log_start_offset: Offset::UNKNOWN,
             max_bytes: 100,
+            flushed: None,
+            is_news: true,
         }
     }
 
@@ -360,6 +373,20 @@ mod tests {
             (&key(0), told(5, false)),
         ]);
         assert_eq!(news, [false, true, false]);
+    }
+
+    #[test]
+    fn a_request_tells_which_partitions_it_names() {
+        let sessions = FetchSessions::new(10, 1000);
+        let news = |request| {
+            let context = sessions.begin(request, 7, TimestampMs(0)).unwrap();
+            context.partitions.iter().map(|(_, wanted)| wanted.is_news).collect::<Vec<_>>()
+        };
+        assert_eq!(news(request(0, 0, &[0, 1])), [true, true]);
+        assert_eq!(news(request(7, 1, &[])), [false, false]);
+        assert_eq!(news(request(7, 2, &[1])), [false, true]);
+        assert_eq!(news(request(7, 3, &[2])), [false, false, true]);
+        assert_eq!(news(request(7, 4, &[])), [false, false, false]);
     }
 
     #[test]

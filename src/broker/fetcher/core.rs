@@ -10,7 +10,7 @@ use super::requests::{self, Asker};
 use super::{answers, requests::EARLIEST, requests::LATEST};
 use crate::broker::messages::{Fetched, LeaderAnswer, PartitionWants};
 use crate::replica::{Bounds, BoundsQuery, FetchFrom, FetchPlan, LaneAnswer, PlanConfig, Refusal, Wants};
-use crate::types::{Offset, PartitionIndex, TopicIdPartition, TopicPartition};
+use crate::types::{BrokerEpoch, NodeId, Offset, PartitionIndex, TopicIdPartition, TopicPartition};
 use crate::wire::messages::fetch_request::FetchRequest;
 use crate::wire::messages::fetch_response::{FetchResponse, PartitionData};
 use crate::wire::messages::list_offsets_request::ListOffsetsRequest;
@@ -64,7 +64,9 @@ pub struct LeaderFetcher {
 }
 
 impl LeaderFetcher {
-    pub fn new(asker: Asker, config: FetcherConfig) -> LeaderFetcher {
+    /// Nothing to fetch yet, for the broker `me`.
+    pub fn new(me: NodeId, config: FetcherConfig) -> LeaderFetcher {
+        let asker = Asker { node: me, epoch: BrokerEpoch::UNKNOWN };
         let plan = FetchPlan::new(PlanConfig {
             lanes: config.lanes,
             response_max_bytes: config.response_max_bytes,
@@ -122,8 +124,14 @@ impl LeaderFetcher {
         }
     }
 
-    /// The next thing to ask; call it until there is nothing.
-    pub fn next_call(&mut self, quota_exceeded: bool) -> Option<Call> {
+    /// How many fetches may be under way.
+    pub fn lanes(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The next thing to ask under this registration of the broker; call it until there is nothing.
+    pub fn next_call(&mut self, epoch: BrokerEpoch, quota_exceeded: bool) -> Option<Call> {
+        self.asker.epoch = epoch;
         if let Some(report) = self.plan.report() {
             return Some(Call::Report(requests::report(self.asker, &report)));
         }

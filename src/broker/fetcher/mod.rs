@@ -6,6 +6,7 @@
 
 mod answers;
 pub mod core;
+pub mod driver;
 mod requests;
 #[cfg(test)]
 mod core_tests;

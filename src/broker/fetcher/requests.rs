@@ -11,7 +11,7 @@ use crate::wire::messages::fetch_request::{
 use crate::wire::messages::list_offsets_request::{
     ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic,
 };
-use crate::wire::messages::{BrokerId, StrBytes, flushed_offset};
+use crate::wire::messages::{BrokerId, StrBytes, follower_fetch};
 
 /// The epoch of a request that has no session and wants none.
 const NO_SESSION_EPOCH: i32 = -1;
@@ -75,7 +75,7 @@ fn topics(partitions: &[(TopicIdPartition, FetchFrom)], max_bytes: i32) -> Vec<F
             .with_log_start_offset(from.log_start.0)
             .with_high_watermark(from.high_watermark.0)
             .with_partition_max_bytes(max_bytes);
-        flushed_offset::tell(&mut partition, from.flushed);
+        follower_fetch::tell_flushed(&mut partition, from.flushed);
         match topics.last_mut() {
             Some(last) if last.topic_id == id.topic_id => last.partitions.push(partition),
             _ => {

@@ -29,7 +29,7 @@
 
 mod apis;
 pub mod codec;
-pub mod flushed_offset;
+pub mod follower_fetch;
 mod record_bytes;
 mod value;
 mod json;

@@ -1,0 +1,89 @@
+//! Fetch as a follower sends it. Each partition tells the offset below which the follower's log is on disk: a tagged field of
+//! our own, which a leader of Kafka's ignores and a follower of Kafka's leaves out.
+
+use anyhow::Result;
+use bytes::Bytes;
+use kafka_protocol::messages::fetch_request::{FetchPartition, FetchRequest};
+use kafka_protocol::protocol::buf::{ByteBuf, ByteBufMut};
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Message, Request, VersionRange};
+
+use super::FetchResponse;
+
+use crate::types::Offset;
+
+/// Far from the tags that Kafka gives out, which count from 0.
+const TAG: i32 = 10_000;
+
+/// Tells the offset. Only versions with tagged fields (12 and later) carry it.
+pub fn tell_flushed(partition: &mut FetchPartition, flushed: Offset) {
+    let value = Bytes::copy_from_slice(&flushed.0.to_be_bytes());
+    partition.unknown_tagged_fields.insert(TAG, value);
+}
+
+/// The offset, if the follower tells it.
+pub fn told_flushed(partition: &FetchPartition) -> Option<Offset> {
+    let value = partition.unknown_tagged_fields.get(&TAG)?;
+    let bytes: [u8; 8] = value.as_ref().try_into().ok()?;
+    Some(Offset(i64::from_be_bytes(bytes))).filter(|offset| *offset >= Offset::ZERO)
+}
+
+/// The crate's request with our response, whose records stay slices of the answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FollowerFetchRequest(pub FetchRequest);
+
+impl Request for FollowerFetchRequest {
+    const KEY: i16 = <FetchRequest as Request>::KEY;
+    type Response = FetchResponse;
+}
+
+impl Message for FollowerFetchRequest {
+    const VERSIONS: VersionRange = FetchRequest::VERSIONS;
+    const DEPRECATED_VERSIONS: Option<VersionRange> = FetchRequest::DEPRECATED_VERSIONS;
+}
+
+impl HeaderVersion for FollowerFetchRequest {
+    fn header_version(version: i16) -> i16 {
+        FetchRequest::header_version(version)
+    }
+}
+
+impl Encodable for FollowerFetchRequest {
+    fn encode<B: ByteBufMut>(&self, buf: &mut B, version: i16) -> Result<()> {
+        self.0.encode(buf, version)
+    }
+
+    fn compute_size(&self, version: i16) -> Result<usize> {
+        self.0.compute_size(version)
+    }
+}
+
+impl Decodable for FollowerFetchRequest {
+    fn decode<B: ByteBuf>(buf: &mut B, version: i16) -> Result<Self> {
+        FetchRequest::decode(buf, version).map(FollowerFetchRequest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::frame::decode;
+    use crate::wire::messages::FetchRequest;
+    use crate::wire::messages::fetch_request::FetchTopic;
+
+    #[test]
+    fn it_survives_the_wire_and_nonsense_is_ignored() {
+        let mut partition = FetchPartition::default();
+        assert_eq!(told_flushed(&partition), None);
+        tell_flushed(&mut partition, Offset(77));
+        let topic = FetchTopic::default().with_partitions(vec![partition.clone()]);
+        let request = FetchRequest::default().with_topics(vec![topic]);
+        let mut bytes = bytes::BytesMut::new();
+        request.encode(&mut bytes, 18).unwrap();
+        let decoded: FetchRequest = decode(bytes.freeze(), 18).unwrap();
+        assert_eq!(told_flushed(&decoded.topics[0].partitions[0]), Some(Offset(77)));
+        for nonsense in [&b"\xff\xff\xff\xff\xff\xff\xff\xff"[..], b"\x01", b""] {
+            partition.unknown_tagged_fields.insert(TAG, Bytes::copy_from_slice(nonsense));
+            assert_eq!(told_flushed(&partition), None);
+        }
+    }
+}

@@ -109,6 +109,19 @@ impl FetchPlan {
         }
     }
 
+    /// Other settings from now on. What is under way is forgotten, as by [`FetchPlan::disconnected`].
+    pub fn configure(&mut self, config: PlanConfig) {
+        let before = std::mem::replace(self, FetchPlan::new(config));
+        for (partition, member) in before.members {
+            self.set(partition, member.want, member.throttled);
+        }
+    }
+
+    /// The lane in which the partition is.
+    pub fn lane_of(&self, partition: TopicIdPartition) -> Option<usize> {
+        self.members.get(&partition).map(|member| member.lane)
+    }
+
     /// What the partition wants now; `None`: it stays, but has nothing to ask. `throttled` when it may not fetch while the
     /// quota is exceeded: it is listed as throttled and not in sync.
     pub fn set(&mut self, partition: TopicIdPartition, want: Option<FetchFrom>, throttled: bool) {

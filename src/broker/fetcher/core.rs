@@ -31,6 +31,16 @@ pub struct FetcherConfig {
     pub response_max_bytes: usize,
 }
 
+impl FetcherConfig {
+    fn plan(&self) -> PlanConfig {
+        PlanConfig {
+            lanes: self.lanes,
+            response_max_bytes: self.response_max_bytes,
+            in_flight_max_bytes: self.response_max_bytes.saturating_mul(self.lanes.max(1)),
+        }
+    }
+}
+
 /// Something to ask the leader.
 #[derive(Clone, Debug)]
 pub enum Call {
@@ -67,20 +77,31 @@ impl LeaderFetcher {
     /// Nothing to fetch yet, for the broker `me`.
     pub fn new(me: NodeId, config: FetcherConfig) -> LeaderFetcher {
         let asker = Asker { node: me, epoch: BrokerEpoch::UNKNOWN };
-        let plan = FetchPlan::new(PlanConfig {
-            lanes: config.lanes,
-            response_max_bytes: config.response_max_bytes,
-            in_flight_max_bytes: config.response_max_bytes.saturating_mul(config.lanes.max(1)),
-        });
         LeaderFetcher {
             asker,
             config,
-            plan,
+            plan: FetchPlan::new(config.plan()),
             names: HashMap::new(),
             dealt_with: HashMap::new(),
             open: vec![0; config.lanes.max(1)],
             bounds: BTreeMap::new(),
             bounds_under_way: None,
+        }
+    }
+
+    pub fn config(&self) -> FetcherConfig {
+        self.config
+    }
+
+    /// Other settings from now on; all that was under way is lost.
+    pub fn configure(&mut self, config: FetcherConfig) {
+        self.on_disconnect();
+        self.config = config;
+        self.plan.configure(config.plan());
+        self.open = vec![0; config.lanes.max(1)];
+        for (id, lane) in &mut self.dealt_with {
+            *lane = self.plan.lane_of(*id).unwrap_or(0);
+            self.open[*lane] += 1;
         }
     }
 

@@ -260,3 +260,15 @@ fn lanes_share_the_partitions_and_nobody_left_is_idle() {
     assert!(fetcher.on_fetch_answer(0, response(5, vec![data(0, 0, b"x")])).len() <= 1);
     assert!(fetcher.next_call(EPOCH, false).is_none());
 }
+
+#[test]
+fn other_settings_keep_the_partitions_and_what_their_shards_owe() {
+    let mut fetcher = fetcher(1, 2);
+    next_fetch(&mut fetcher);
+    fetcher.on_fetch_answer(0, response(5, vec![data(1, 0, b"x")]));
+    fetcher.configure(FetcherConfig { lanes: 2, ..fetcher.config() });
+    assert_eq!(named(&next_fetch(&mut fetcher).1), [(0, 0)]);
+    assert!(fetcher.next_call(EPOCH, false).is_none());
+    fetcher.on_wants(vec![news(1, Some(Wants::Fetch(from(3, 0))), true)]);
+    assert_eq!(named(&next_fetch(&mut fetcher).1), [(1, 3)]);
+}

@@ -98,13 +98,17 @@ impl LeaderTask {
                 let Some(news) = self.wants.recv().await else { return };
                 self.fetcher.on_wants(news);
             }
+            let config = self.current_config();
+            if self.fetcher.config() != config {
+                self.fetcher.configure(config);
+            }
             let outcome = match self.dial().await {
                 Ok(connections) => self.talk(connections).await,
                 Err(broken) => Err(broken),
             };
             self.fetcher.on_disconnect();
             match outcome {
-                Ok(Ended::Idle) => {}
+                Ok(Ended::Idle | Ended::Reconfigured) => {}
                 Ok(Ended::Stopped) => return,
                 Err(broken) => {
                     self.tell(&broken);
@@ -183,6 +187,7 @@ impl LeaderTask {
             }
             match under_way.is_empty() {
                 true if self.fetcher.is_idle() => return Ok(Ended::Idle),
+                _ if self.fetcher.config() != self.current_config() => return Ok(Ended::Reconfigured),
                 true => self.context.silence.answered(self.leader),
                 false => self.context.silence.asked(self.leader, clock::monotonic()),
             }
@@ -203,6 +208,10 @@ impl LeaderTask {
                 }
             }
         }
+    }
+
+    fn current_config(&self) -> FetcherConfig {
+        fetcher_config(&self.context.config.latest().broker)
     }
 
     fn perform(&self, connections: &Connections, call: Call) -> BoxFuture<'static, Answer> {
@@ -260,6 +269,7 @@ impl LeaderTask {
 /// Why there is nothing more to say on good connections.
 enum Ended {
     Idle,
+    Reconfigured,
     Stopped,
 }
 

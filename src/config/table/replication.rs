@@ -15,28 +15,28 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("Whether a replica that is not in sync may lead when no other is left, which loses records."),
     long("unclean.leader.election.interval.ms", "300000").at_least(1).internal().instead(NO_CLUSTER)
         .doc("How often partitions without a leader are looked at for that."),
-    long("replica.lag.time.max.ms", "30000").high().instead(NO_CLUSTER)
+    long("replica.lag.time.max.ms", "30000").high()
         .doc("How long a follower may be behind before it is not in sync."),
-    int("replica.socket.timeout.ms", "30000").high().instead(NO_CLUSTER)
-        .doc("How long a follower waits for its leader's answer."),
+    int("replica.socket.timeout.ms", "30000").high()
+        .doc("How long a follower waits for its leader's answer, beyond what the leader may wait for records, before it connects anew."),
     int("replica.socket.receive.buffer.bytes", "65536").high().instead(NO_CLUSTER)
         .doc("The receive buffer of a follower's connection."),
-    int("replica.fetch.max.bytes", "1048576").at_least(0).instead(NO_CLUSTER)
+    int("replica.fetch.max.bytes", "1048576").at_least(0)
         .doc("How many bytes a follower asks for of each partition."),
-    int("replica.fetch.wait.max.ms", "500").high().instead(NO_CLUSTER)
+    int("replica.fetch.wait.max.ms", "500").high()
         .doc("How long a follower's fetch may wait for records."),
-    int("replica.fetch.backoff.ms", "1000").at_least(0).instead(NO_CLUSTER)
-        .doc("How long a follower rests after an error."),
-    int("replica.fetch.min.bytes", "1").high().instead(NO_CLUSTER)
+    int("replica.fetch.backoff.ms", "1000").at_least(0)
+        .doc("How long a follower rests after an error, at most: the first rests are shorter."),
+    int("replica.fetch.min.bytes", "1").high()
         .doc("How few bytes answer a follower's fetch at once."),
-    int("replica.fetch.response.max.bytes", "10485760").at_least(0).instead(NO_CLUSTER)
+    int("replica.fetch.response.max.bytes", "10485760").at_least(0)
         .doc("How many bytes a follower asks for in all."),
     long("replica.high.watermark.checkpoint.interval.ms", "5000").high()
         .doc("How often high watermarks are written to disk."),
     string("replica.selector.class", "").null().one_of(REPLICA_SELECTORS)
         .doc("What chooses the replica that a consumer reads from: unset, it is the leader; Kafka's rack-aware selector \
               takes one in the consumer's `client.rack`."),
-    int("num.replica.fetchers", "1").at_least(1).high().cluster_wide().instead(NO_CLUSTER)
+    int("num.replica.fetchers", "1").at_least(1).high().cluster_wide()
         .doc("How many connections a follower keeps to each leader."),
     int("num.replica.alter.log.dirs.threads", "").null().high().instead(NO_MOVES)
         .doc("Threads that move replicas between directories; unset, one for each directory."),

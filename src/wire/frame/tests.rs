@@ -1,7 +1,7 @@
 //! Headers of requests and answers, in all their versions, and frames that are none.
 
 use super::{FrameError, encode_request, encode_response, parse_request};
-use crate::wire::api::{API_TABLE, API_VERSIONS, ApiRow};
+use crate::wire::api::{API_VERSIONS, ApiRow};
 use crate::wire::messages::{ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse};
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;

@@ -104,14 +104,7 @@ pub async fn start(
     let (outlets, inlets) = outlets();
     let shards = start_shards(id, &broker_config, &outlets)?;
     let failure = Arc::new(Notify::new());
-    let directories: Vec<Arc<Directory>> = log_dirs
-        .into_iter()
-        .enumerate()
-        .map(|(index, dir)| {
-            let directory = Directory::new(index, dir, shards.clone(), DEFAULT_THREADS);
-            Arc::new(directory.with_failure_signal(failure.clone()))
-        })
-        .collect();
+    let directories = directories(log_dirs, &shards, &failure);
     let partitions = Partitions::new(shards);
     let budgets = Budgets::new(TAIL_BYTES, TAIL_BYTES_PER_LOG, open_files);
     let (scan_disk, scan_directories) = (disk.clone(), directories.clone());
@@ -151,12 +144,7 @@ pub async fn start(
     let fetching = tokio::spawn(fetcher::driver::run(fetching, inlets.leaders));
     reconciler.catch_up(metadata.image()).await;
     tell_strays(&dirs);
-    let intervals = CheckpointIntervals {
-        recovery_point_ms: i64::from(broker_config.log_flush_offset_checkpoint_interval_ms),
-        high_watermark_ms: broker_config.replica_high_watermark_checkpoint_interval_ms,
-        log_start_ms: i64::from(broker_config.log_flush_start_offset_checkpoint_interval_ms),
-    };
-    let periodic = checkpoints::spawn(checkpoints.clone(), intervals)?;
+    let periodic = checkpoints::spawn(checkpoints.clone(), intervals(&broker_config))?;
     let (producer_ids, give_out) = ProducerIds::new(metadata.clone(), id, lifecycle.epoch());
     let old_dirs = dirs.clone();
     let tasks = vec![
@@ -169,6 +157,23 @@ pub async fn start(
     ];
     let handles = BrokerHandles { partitions, producer_ids, reconciled, lifecycle, log_dirs: dirs };
     Ok((handles.clone(), RunningBroker { handles, checkpoints, periodic, tasks }))
+}
+
+fn directories(log_dirs: Vec<LogDir>, shards: &[ShardSender], failure: &Arc<Notify>) -> Vec<Arc<Directory>> {
+    let with_index = log_dirs.into_iter().enumerate();
+    let directories = with_index.map(|(index, dir)| {
+        let directory = Directory::new(index, dir, shards.to_vec(), DEFAULT_THREADS);
+        Arc::new(directory.with_failure_signal(failure.clone()))
+    });
+    directories.collect()
+}
+
+fn intervals(config: &BrokerConfig) -> CheckpointIntervals {
+    CheckpointIntervals {
+        recovery_point_ms: i64::from(config.log_flush_offset_checkpoint_interval_ms),
+        high_watermark_ms: config.replica_high_watermark_checkpoint_interval_ms,
+        log_start_ms: i64::from(config.log_flush_start_offset_checkpoint_interval_ms),
+    }
 }
 
 impl RunningBroker {

@@ -14,5 +14,7 @@ mod broken;
 mod files;
 #[path = "wire/golden.rs"]
 mod golden;
+#[path = "wire/private.rs"]
+mod private;
 #[path = "wire/random.rs"]
 mod random;

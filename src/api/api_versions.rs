@@ -30,7 +30,7 @@ pub async fn handle(api: &Api, call: &Call, request: Request<ApiVersionsRequest>
     {
         return failed(ErrorCode::RebootstrapRequired);
     }
-    let served = API_TABLE.iter().filter(|row| call.serves(row.listeners));
+    let served = API_TABLE.iter().filter(|row| row.is_told() && call.serves(row.listeners));
     let mut response = ApiVersionsResponse { api_keys: served.map(versions).collect(), ..Default::default() };
     if version >= 3 {
         let image = api.metadata.image();

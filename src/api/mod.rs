@@ -47,6 +47,7 @@ mod list_partition_reassignments;
 mod metadata;
 mod offset_for_leader_epoch;
 mod produce;
+mod raft;
 mod unregister_broker;
 mod unregister_controller;
 mod update_features;
@@ -63,8 +64,8 @@ pub use call::{Answer, Call, ConnectionState, Handled, ListenerInfo, ListenerRol
 use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::loggers::Loggers;
 use crate::broker::start::BrokerHandles;
-use crate::controller::MetadataHandle;
 use crate::controller::duties::ActiveController;
+use crate::controller::{MetadataHandle, RaftService};
 use crate::metadata::Image;
 use crate::types::NodeId;
 use crate::wire::api::ApiRow;
@@ -84,6 +85,7 @@ pub struct Api {
     config: Arc<DynamicConfig>,
     metadata: MetadataHandle,
     active: ActiveController,
+    raft: RaftService,
     loggers: Arc<Loggers>,
     auto_topics: auto_topics::InFlight,
     /// Empty on a node that is no broker, and until the broker is open: controllers are served before.
@@ -97,10 +99,11 @@ impl Api {
         config: Arc<DynamicConfig>,
         metadata: MetadataHandle,
         active: ActiveController,
+        raft: RaftService,
         loggers: Arc<Loggers>,
     ) -> Api {
         let auto_topics = auto_topics::InFlight::default();
-        Api { node, config, metadata, active, loggers, auto_topics, broker: OnceLock::new() }
+        Api { node, config, metadata, active, raft, loggers, auto_topics, broker: OnceLock::new() }
     }
 
     /// From here on broker listeners can be served.

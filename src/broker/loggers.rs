@@ -26,8 +26,9 @@ const NAMED: &[&str] = &[
     "openraft",
 ];
 
-/// What openraft says below warnings concerns its developers.
-const QUIET: &[(&str, LevelFilter)] = &[("openraft", LevelFilter::WARN)];
+/// What openraft says concerns its developers, and goes on for as long as a peer is away; what people need to know of the
+/// quorum is said by `controller`.
+const QUIET: &[(&str, LevelFilter)] = &[("openraft", LevelFilter::OFF)];
 
 /// The loggers of this process.
 #[derive(Debug)]

@@ -20,25 +20,39 @@ use crate::broker::duty_settings::duty_settings;
 use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::loggers::Loggers;
 use crate::broker::start::{BrokerOptions, RunningBroker};
-use crate::config::{BrokerConfig, Config, Listener, ListenerName, NodeConfig};
+use crate::config::{BrokerConfig, Config, HostPort, Listener, ListenerName, NodeConfig};
 use crate::controller::duties::ActiveController;
 use crate::controller::{self, Controller, ControllerConfig, Member, MetadataHandle, SnapshotLimits, Timing};
+use crate::metadata::Image;
 use crate::metadata::brokers::Endpoint;
 use crate::metadata::controllers;
 use crate::metadata::features::supported_features;
+use crate::peer::Address;
 use crate::server::{BoundListener, ConnectionLimits, LimitsConfig, ListenerConfig, Listeners};
 use crate::storage::disk::{Disk, RealDisk};
 use crate::types::Uuid;
 
-/// A node that serves. Whoever holds it stops it.
+/// A node that runs. Whoever holds it stops it.
 pub struct RunningNode {
+    node: NodeConfig,
     addresses: Vec<(Arc<str>, SocketAddr)>,
-    listeners: Listeners,
+    disk: Arc<dyn Disk>,
+    dynamic: Arc<DynamicConfig>,
+    metadata: MetadataHandle,
+    api: Arc<Api>,
+    limits: Arc<ConnectionLimits>,
     /// Ends only when it is told to.
     limits_task: JoinHandle<()>,
     /// Ends with the member of the quorum.
     duties: JoinHandle<()>,
-    broker: RunningBroker,
+    controller_listeners: Listeners,
+    /// Bound, and not served before the broker is open.
+    waiting: Vec<BoundListener>,
+    broker_listeners: Option<Listeners>,
+    broker: Option<RunningBroker>,
+    /// What controllers and clients are told.
+    endpoints: Vec<Endpoint>,
+    controller_endpoints: Vec<Endpoint>,
     controller: Controller,
     directories: Directories,
 }
@@ -46,44 +60,43 @@ pub struct RunningNode {
 impl RunningNode {
     /// Starts a node; it serves when this returns.
     pub async fn start(config: &Config, loggers: Arc<Loggers>) -> Result<RunningNode, Failure> {
+        let mut node = RunningNode::begin(config, loggers).await?;
+        match node.open().await {
+            Ok(()) => Ok(node),
+            Err(error) => {
+                node.stop().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts what needs no other node: the member of the metadata quorum, and the listeners of controllers, through which
+    /// others reach it. [`RunningNode::open`] does the rest.
+    pub async fn begin(config: &Config, loggers: Arc<Loggers>) -> Result<RunningNode, Failure> {
         for warning in &config.warnings {
             warn!("{warning}");
         }
-        let node = &config.node;
+        let node = config.node.clone();
         let broker_config = config.layers.broker_config();
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        let mut directories = take_directories(&disk, node)?;
+        let directories = take_directories(&disk, &node)?;
         info!(
             "Node {} of cluster {}, data in {}",
             node.node_id,
             directories.cluster_id,
             node.log_dirs.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", ")
         );
-        let bound = bind(node, &broker_config)?;
+        let bound = bind(&node, &broker_config)?;
         let (metadata, controller) =
-            start_controller(&disk, node, &directories, &bound, &broker_config).await?;
-        register_controller(&metadata, node, &bound).await?;
+            start_controller(&disk, &node, &directories, &bound, &broker_config).await?;
         let dynamic = Arc::new(DynamicConfig::new(node.node_id, config.layers.clone()));
         let settings = duty_settings(Arc::clone(&dynamic), node.inter_broker_listener.as_str().into());
+        let local_broker = node.roles.broker.then_some(node.node_id);
         let (active, duties) =
-            ActiveController::new(metadata.clone(), metadata.office(), Some(node.node_id), settings);
-        let duties = tokio::spawn(duties);
-        let options = BrokerOptions {
-            id: node.node_id,
-            config: Arc::clone(&dynamic),
-            disk: Arc::clone(&disk),
-            log_dirs: std::mem::take(&mut directories.log_dirs),
-            lost_dirs: std::mem::take(&mut directories.lost),
-            open_files: file_limit::for_logs(file_limit::raise()),
-            endpoints: endpoints(node, &bound),
-            inter_broker_listener: node.inter_broker_listener.as_str().into(),
-            rack: node.rack.as_deref().map(Arc::from),
-        };
-        let (handles, mut broker) = crate::broker::start::start(options, metadata.clone()).await?;
+            ActiveController::new(metadata.clone(), metadata.office(), local_broker, settings);
         let me = Node { id: node.node_id, cluster_id: Arc::from(directories.cluster_id.as_str()) };
-        let api = Arc::new(Api::new(me, Arc::clone(&dynamic), metadata.clone(), active, loggers));
-        api.open_broker(handles);
-        broker.unfence().await?;
+        let raft = controller.service();
+        let api = Arc::new(Api::new(me, Arc::clone(&dynamic), metadata.clone(), active, raft, loggers));
         let addresses: Vec<_> = bound
             .iter()
             .map(|listener| (Arc::clone(&listener.info().name), listener.address()))
@@ -93,9 +106,84 @@ impl RunningNode {
         let max_bytes = usize::try_from(broker_config.queued_max_request_bytes).ok().filter(|max| *max > 0);
         let limits = limits_of(&dynamic.at(&metadata.image()).broker);
         let limits = ConnectionLimits::new(limits, max_requests, max_bytes);
-        let listeners = Listeners::serve(bound, &api, &limits);
-        let limits_task = tokio::spawn(follow_limits(limits, dynamic, metadata));
-        Ok(RunningNode { addresses, listeners, limits_task, duties, broker, controller, directories })
+        let (endpoints, controller_endpoints) =
+            (endpoints(&node, &bound), controller_endpoints(&node, &bound));
+        let is_controllers = |listener: &BoundListener| listener.info().role == ListenerRole::Controller;
+        let (controllers, waiting) = bound.into_iter().partition(is_controllers);
+        Ok(RunningNode {
+            controller_listeners: Listeners::serve(controllers, &api, &limits),
+            limits_task: tokio::spawn(follow_limits(
+                Arc::clone(&limits),
+                Arc::clone(&dynamic),
+                metadata.clone(),
+            )),
+            duties: tokio::spawn(duties),
+            node,
+            addresses,
+            disk,
+            dynamic,
+            metadata,
+            api,
+            limits,
+            waiting,
+            broker_listeners: None,
+            broker: None,
+            endpoints,
+            controller_endpoints,
+            controller,
+            directories,
+        })
+    }
+
+    /// Joins the cluster and serves; returns when all that this node has to serve is served. It waits for a quorum that
+    /// works, and may be dropped while it does; then the node is to be stopped.
+    pub async fn open(&mut self) -> Result<(), Failure> {
+        self.controller.join().await?;
+        self.register_controller().await?;
+        if self.node.roles.broker {
+            self.open_broker().await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the cluster where this controller listens, if it does.
+    async fn register_controller(&self) -> Result<(), Failure> {
+        let registration = controllers::Registration {
+            id: self.node.node_id,
+            incarnation: Uuid::new_v4(),
+            endpoints: self.controller_endpoints.clone(),
+            features: supported_features()
+                .into_iter()
+                .map(|(name, min, max)| (name.into(), min, max))
+                .collect(),
+        };
+        if !registration.endpoints.is_empty() {
+            let decide = move |image: &Image| controllers::register(image, &registration);
+            if let Err(too_old) = self.metadata.run(decide).await? {
+                info!("This controller is not registered: {too_old}");
+            }
+        }
+        Ok(())
+    }
+
+    async fn open_broker(&mut self) -> Result<(), Failure> {
+        let options = BrokerOptions {
+            id: self.node.node_id,
+            config: Arc::clone(&self.dynamic),
+            disk: Arc::clone(&self.disk),
+            log_dirs: std::mem::take(&mut self.directories.log_dirs),
+            lost_dirs: std::mem::take(&mut self.directories.lost),
+            open_files: file_limit::for_logs(file_limit::raise()),
+            endpoints: self.endpoints.clone(),
+            inter_broker_listener: self.node.inter_broker_listener.as_str().into(),
+            rack: self.node.rack.as_deref().map(Arc::from),
+        };
+        let (handles, broker) = crate::broker::start::start(options, self.metadata.clone()).await?;
+        self.api.open_broker(handles);
+        self.broker.insert(broker).unfence().await?;
+        let waiting = std::mem::take(&mut self.waiting);
+        self.broker_listeners = Some(Listeners::serve(waiting, &self.api, &self.limits));
+        Ok(())
     }
 
     /// The listeners by name, with the addresses that they really have.
@@ -108,15 +196,21 @@ impl RunningNode {
         self.controller.failed().await
     }
 
-    /// Ends the node in an orderly way: connections first, then the logs, then the metadata log.
+    /// Ends the node in an orderly way: the connections of clients first, then the logs, then the metadata log, through which
+    /// a broker leaves.
     pub async fn stop(self) {
-        let RunningNode { listeners, limits_task, duties, broker, controller, directories, .. } = self;
-        limits_task.abort();
-        listeners.stop().await;
-        let locks = broker.stop().await;
-        duties.abort();
-        controller.shutdown().await;
-        drop((locks, directories));
+        self.limits_task.abort();
+        if let Some(listeners) = self.broker_listeners {
+            listeners.stop().await;
+        }
+        let locks = match self.broker {
+            Some(broker) => broker.stop().await,
+            None => Vec::new(),
+        };
+        self.duties.abort();
+        self.controller_listeners.stop().await;
+        self.controller.shutdown().await;
+        drop((locks, self.directories));
     }
 }
 
@@ -148,21 +242,24 @@ async fn start_controller(
     });
     let me = Member { directory_id, endpoints: endpoints.collect() };
     let bootstrap = bootstrap::read(disk.as_ref(), &dir, broker_config.min_insync_replicas)?;
-    let alone = |voters: &Voters| voters.keys().eq([&node.node_id]);
-    if bootstrap.voters.as_ref().is_some_and(|voters| !alone(voters)) {
-        return Err("the node is formatted for a quorum of several; this version runs a quorum of one".into());
-    }
-    let bootstrap_records = bootstrap.records;
+    let voters = first_voters(node, &me, bootstrap.voters);
+    let is_voter = voters.contains_key(&node.node_id);
+    let address = |at: &HostPort| Address { host: at.host.clone(), port: at.port };
     let config = ControllerConfig {
         node_id: node.node_id,
         cluster_id: directories.cluster_id.clone(),
         dir,
         disk: Arc::clone(disk),
-        voters: [(node.node_id, me)].into(),
+        me,
+        voters,
+        addresses: node.quorum.voters.iter().map(|voter| (voter.id, address(&voter.address))).collect(),
+        servers: node.quorum.bootstrap_servers.iter().map(address).collect(),
+        listener: node.controller_listener_names.first().map(|name| name.as_str().to_owned()),
         segment_bytes: bootstrap::METADATA_SEGMENT_BYTES,
         snapshots: snapshot_limits(broker_config),
         timing: Timing::default(),
-        bootstrap_records,
+        // A cluster is begun by its voters.
+        bootstrap_records: if is_voter { bootstrap.records } else { Vec::new() },
     };
     Ok(controller::start(config).await?)
 }
@@ -178,25 +275,26 @@ fn snapshot_limits(config: &BrokerConfig) -> SnapshotLimits {
     }
 }
 
-/// Tells the cluster where this controller listens, if it does.
-async fn register_controller(
-    metadata: &MetadataHandle,
-    node: &NodeConfig,
-    bound: &[BoundListener],
-) -> Result<(), Failure> {
-    let registration = controllers::Registration {
-        id: node.node_id,
-        incarnation: Uuid::new_v4(),
-        endpoints: controller_endpoints(node, bound),
-        features: supported_features().into_iter().map(|(name, min, max)| (name.into(), min, max)).collect(),
-    };
-    if !registration.endpoints.is_empty() {
-        let registered = metadata.run(move |image| controllers::register(image, &registration)).await?;
-        if let Err(too_old) = registered {
-            info!("This controller is not registered: {too_old}");
-        }
-    }
-    Ok(())
+/// The voters with which the quorum begins, as far as this node knows them: those of its configuration, or those it was
+/// formatted with. A node that finds the quorum by bootstrap servers alone knows none.
+fn first_voters(node: &NodeConfig, me: &Member, formatted: Option<Voters>) -> Voters {
+    let named: Voters = node
+        .quorum
+        .voters
+        .iter()
+        .map(|voter| {
+            let endpoint = controller::Endpoint {
+                listener: node.controller_listener_names.first().map_or("", |it| it.as_str()).to_owned(),
+                host: voter.address.host.clone(),
+                port: voter.address.port,
+            };
+            // Configuration does not tell the directories of others, and all must begin with the same voters.
+            (voter.id, Member { endpoints: vec![endpoint], ..Member::default() })
+        })
+        .collect();
+    let voters = if named.is_empty() { formatted.unwrap_or_default() } else { named };
+    let alone = voters.keys().eq([&node.node_id]) || voters.is_empty() && node.stands_alone();
+    if alone { [(node.node_id, me.clone())].into() } else { voters }
 }
 
 fn bind(node: &NodeConfig, config: &BrokerConfig) -> Result<Vec<BoundListener>, Failure> {

@@ -28,29 +28,50 @@ pub fn run(config: &Config, loggers: Loggers, since: Instant) -> Result<(), Fail
 
 async fn serve(config: &Config, loggers: Arc<Loggers>, since: Instant) -> Result<(), Failure> {
     let mut stop = Stop::new()?;
-    let node = RunningNode::start(config, loggers).await?;
-    info!("Started in {} ms", since.elapsed().as_millis());
-    // The wording is Kafka's: clients' test rigs wait for it.
-    info!("[KafkaRaftServer nodeId={}] Kafka Server started", config.node.node_id);
-
-    let failed = tokio::select! {
-        signal = stop.requested() => {
-            info!("Stopping on {signal}");
-            None
-        }
-        reason = node.failed() => Some(reason),
+    let mut node = RunningNode::begin(config, loggers).await?;
+    let failed = match run_node(&mut node, config, &mut stop, since).await {
+        Ok(failed) => failed.map(|reason| format!("the metadata quorum has stopped: {reason}").into()),
+        Err(error) => Some(error),
     };
     let ended = tokio::select! {
         () = node.stop() => true,
         _ = stop.requested() => false,
     };
     match failed {
-        Some(reason) => Err(format!("the metadata quorum has stopped: {reason}").into()),
+        Some(error) => Err(error),
         None if !ended => Err("stopped at once on a second signal".into()),
         None => {
             info!("Stopped");
             Ok(())
         }
+    }
+}
+
+/// Opens the node and lets it serve until a signal comes; gives the reason when it ends by itself.
+async fn run_node(
+    node: &mut RunningNode,
+    config: &Config,
+    stop: &mut Stop,
+    since: Instant,
+) -> Result<Option<String>, Failure> {
+    let opened = tokio::select! {
+        biased;
+        signal = stop.requested() => {
+            info!("Stopping on {signal}");
+            return Ok(None);
+        }
+        opened = node.open() => opened,
+    };
+    opened?;
+    info!("Started in {} ms", since.elapsed().as_millis());
+    // The wording is Kafka's: clients' test rigs wait for it.
+    info!("[KafkaRaftServer nodeId={}] Kafka Server started", config.node.node_id);
+    tokio::select! {
+        signal = stop.requested() => {
+            info!("Stopping on {signal}");
+            Ok(None)
+        }
+        reason = node.failed() => Ok(Some(reason)),
     }
 }
 

@@ -24,6 +24,8 @@ pub enum DecodeError {
     UnknownKind(u8),
     #[error("a name is not UTF-8")]
     NotUtf8,
+    #[error("{0} is no node id")]
+    NotANode(u64),
 }
 
 impl From<TryGetError> for DecodeError {
@@ -35,6 +37,7 @@ impl From<TryGetError> for DecodeError {
 const KIND_BLANK: u8 = 0;
 const KIND_RECORDS: u8 = 1;
 const KIND_MEMBERSHIP: u8 = 2;
+const KIND_TAGGED_RECORDS: u8 = 3;
 
 /// The bytes of an entry without its index, which the frame carries.
 pub fn put_entry(into: &mut BytesMut, entry: &Entry) {
@@ -43,8 +46,11 @@ pub fn put_entry(into: &mut BytesMut, entry: &Entry) {
     match &entry.payload {
         EntryPayload::Blank => into.put_u8(KIND_BLANK),
         EntryPayload::Normal(batch) => {
-            into.put_u8(KIND_RECORDS);
+            into.put_u8(if batch.tag == 0 { KIND_RECORDS } else { KIND_TAGGED_RECORDS });
             into.put_u64(batch.base);
+            if batch.tag != 0 {
+                into.put_u64(batch.tag);
+            }
             into.put_slice(&batch.records);
         }
         EntryPayload::Membership(membership) => {
@@ -59,7 +65,11 @@ pub fn get_entry(index: u64, mut from: Bytes) -> Result<Entry, DecodeError> {
     let leader_id = get_leader_id(&mut from)?;
     let payload = match from.try_get_u8()? {
         KIND_BLANK => finish(EntryPayload::Blank, &from)?,
-        KIND_RECORDS => EntryPayload::Normal(Batch { base: from.try_get_u64()?, records: from }),
+        KIND_RECORDS => EntryPayload::Normal(Batch { base: from.try_get_u64()?, tag: 0, records: from }),
+        KIND_TAGGED_RECORDS => {
+            let (base, tag) = (from.try_get_u64()?, from.try_get_u64()?);
+            EntryPayload::Normal(Batch { base, tag, records: from })
+        }
         KIND_MEMBERSHIP => {
             let membership = get_membership(&mut from)?;
             finish(EntryPayload::Membership(membership), &from)?
@@ -98,7 +108,7 @@ pub fn put_optional_vote(into: &mut BytesMut, vote: Option<Vote>) {
 
 pub fn get_optional_vote(from: &mut Bytes) -> Result<Option<Vote>, DecodeError> {
     let present = from.try_get_u8()? != 0;
-    let leader_id = LeaderId::new(from.try_get_u64()?, from.try_get_u64()?);
+    let leader_id = LeaderId::new(from.try_get_u64()?, get_node(from)?);
     let committed = from.try_get_u8()? != 0;
     Ok(present.then_some(Vote { leader_id, committed }))
 }
@@ -113,7 +123,15 @@ pub fn get_stored_membership(from: &mut Bytes) -> Result<StoredMembership, Decod
 }
 
 fn get_leader_id(from: &mut Bytes) -> Result<CommittedLeaderId<RaftNodeId>, DecodeError> {
-    Ok(CommittedLeaderId::new(from.try_get_u64()?, from.try_get_u64()?))
+    Ok(CommittedLeaderId::new(from.try_get_u64()?, get_node(from)?))
+}
+
+fn get_node(from: &mut Bytes) -> Result<RaftNodeId, DecodeError> {
+    let id = from.try_get_u64()?;
+    if i32::try_from(id).is_err() {
+        return Err(DecodeError::NotANode(id));
+    }
+    Ok(id)
 }
 
 fn put_membership(into: &mut BytesMut, membership: &Membership) {
@@ -141,13 +159,13 @@ fn get_membership(from: &mut Bytes) -> Result<Membership, DecodeError> {
     for _ in 0..from.try_get_u16()? {
         let mut voters = BTreeSet::new();
         for _ in 0..from.try_get_u16()? {
-            voters.insert(from.try_get_u64()?);
+            voters.insert(get_node(from)?);
         }
         configs.push(voters);
     }
     let mut nodes = BTreeMap::new();
     for _ in 0..from.try_get_u16()? {
-        let id = from.try_get_u64()?;
+        let id = get_node(from)?;
         let directory_id = DirectoryId::from_u128(from.try_get_u128()?);
         let mut endpoints = Vec::new();
         for _ in 0..from.try_get_u16()? {
@@ -197,11 +215,11 @@ mod tests {
             Entry { log_id: id(0), payload: EntryPayload::Blank },
             Entry {
                 log_id: id(1),
-                payload: EntryPayload::Normal(Batch { base: 5, records: Bytes::from_static(b"abc") }),
+                payload: EntryPayload::Normal(Batch { base: 5, tag: 0, records: Bytes::from_static(b"abc") }),
             },
             Entry {
                 log_id: id(2),
-                payload: EntryPayload::Normal(Batch { base: u64::MAX, records: Bytes::new() }),
+                payload: EntryPayload::Normal(Batch { base: u64::MAX, tag: 9, records: Bytes::new() }),
             },
             Entry { log_id: id(3), payload: EntryPayload::Membership(Membership::new(joint, nodes)) },
         ]
@@ -222,7 +240,11 @@ mod tests {
             let mut bytes = BytesMut::new();
             put_entry(&mut bytes, &entry);
             let bytes = bytes.freeze();
-            let fixed_part = if matches!(entry.payload, EntryPayload::Normal(_)) { 25 } else { bytes.len() };
+            let fixed_part = match &entry.payload {
+                EntryPayload::Normal(batch) if batch.tag == 0 => 25,
+                EntryPayload::Normal(_) => 33,
+                _ => bytes.len(),
+            };
             for len in 0..fixed_part {
                 assert!(get_entry(0, bytes.slice(..len)).is_err(), "{entry} cut to {len}");
             }

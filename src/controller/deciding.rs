@@ -96,7 +96,7 @@ pub fn decide_all(image: &Image, waiting: &mut Waiting, max_bytes: usize) -> (Ba
             None => command.answer(Err(ProposeError::Defect)),
         }
     }
-    (Batch { base: image.version.0, records: records.freeze() }, decided)
+    (Batch { base: image.version.0, tag: 0, records: records.freeze() }, decided)
 }
 
 /// One decision: the image after it and its records' bytes; `None` when it fails, having changed nothing.

@@ -5,9 +5,13 @@
 //! committed, `state_machine` applies it and publishes the image, and the answers leave.
 //!
 //! In reading order: `raft_types` (what openraft is instantiated with), `deciding` and `proposer`, `state_machine`,
-//! `snapshot` and `snapshot_keeper`, then the log: `raft_store` (what openraft calls), `log_thread` (who writes), `log_files` with
-//! `log_segment`, `frame`, `codec` and `hard_state` (what is on disk). `start` puts it together; `quorum` tells how it is; `dump` reads a
-//! directory from outside; `duties` is what the leader does for brokers; `network` is where peers will be.
+//! `snapshot` and `snapshot_keeper`, then the log: `raft_store` (what openraft calls), `log_thread` (who writes),
+//! `log_files` with `log_segment`, `frame`, `codec` and `hard_state` (what is on disk). Then the other members: `rpc`
+//! (messages), `peers` (where they are), `network` (how openraft calls them), `service` (what they ask of this one, with
+//! `receiving` for snapshots), `observers` and `learners` (the leader's side of those without a vote), `observer` (their own
+//! side), `pace` with `pulse` (when to beat and when to elect), `forward` (the way of decisions to the leader). `start`
+//! puts it together; `quorum` tells how it is; `dump` reads a directory from outside; `duties` is what the leader does for
+//! brokers.
 
 pub mod raft_types;
 mod deciding;
@@ -22,7 +26,17 @@ mod log_segment;
 mod frame;
 mod codec;
 mod hard_state;
+mod rpc;
+mod peers;
 mod network;
+mod observers;
+mod learners;
+mod observer;
+mod receiving;
+mod service;
+mod pulse;
+mod pace;
+mod forward;
 mod quorum;
 mod start;
 pub mod dump;
@@ -32,7 +46,8 @@ mod tests;
 
 pub use deciding::ProposeError;
 pub use proposer::{MetadataHandle, MetadataLog};
-pub use quorum::{QuorumStatus, QuorumView, ReplicaStatus};
+pub use quorum::{Leadership, QuorumStatus, QuorumView, ReplicaStatus};
 pub use raft_types::{Endpoint, Member};
+pub use service::RaftService;
 pub use snapshot_keeper::SnapshotLimits;
 pub use start::{Controller, ControllerConfig, METADATA_LOG_DIR, StartError, Timing, start};

@@ -11,28 +11,31 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::controller::deciding::{self, Command, ProposeError, Waiting};
 use crate::controller::duties::Office;
-use crate::controller::quorum::{QuorumStatus, QuorumView};
+use crate::controller::quorum::{Leadership, QuorumStatus, QuorumView};
 use crate::controller::raft_types::{Applied, Batch};
 use crate::controller::state_machine::Published;
 use crate::metadata::{Decision, Image, ImageVersion};
+use crate::peer::Address;
 use crate::types::{NodeId, TimestampMs};
 
 /// Decisions that may wait; more wait where they are made.
 const QUEUE_LEN: usize = 1024;
 /// A batch is closed when its records reach this size; the decisions after it wait for the next one.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
-/// How often a batch is decided again because the image has moved under it. Only a change of leader does that.
-const MAX_ATTEMPTS: u32 = 5;
 /// How long `run` waits when the caller has no limit of its own.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// The log that batches go to; the simulation has its own.
 pub trait MetadataLog: Send + Sync + 'static {
-    /// Appends the batch and waits until it is committed and applied.
+    /// Appends the batch and waits until it is committed and applied where the leader is. `NotLeader` says that this is not
+    /// known, and that the batch may be offered again.
     fn propose(&self, batch: Batch) -> impl Future<Output = Result<Applied, ProposeError>> + Send;
 
-    /// Makes sure that this node leads and that its image holds all that was committed before the call.
-    fn confirm(&self) -> impl Future<Output = Result<(), ProposeError>> + Send;
+    /// A version of the image that holds all that was committed before the call. `NotLeader` is worth another try.
+    fn confirm(&self) -> impl Future<Output = Result<u64, ProposeError>> + Send;
+
+    /// Waits until another try may go better: another node leads, or a little time has passed.
+    fn changes(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// Reads and changes the cluster's metadata; cheap to clone.
@@ -97,6 +100,21 @@ impl MetadataHandle {
         self.quorum.office()
     }
 
+    /// Whether this node is the active controller, as far as it knows.
+    pub fn is_leader(&self) -> bool {
+        self.quorum.is_leader()
+    }
+
+    /// Hears of every change of the active controller.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.quorum.leadership()
+    }
+
+    /// Where a controller listens for the nodes of its cluster.
+    pub fn controller_address(&self, node: NodeId) -> Option<Address> {
+        self.quorum.address(node)
+    }
+
     /// The state of the quorum, as DescribeQuorum tells it.
     pub fn quorum_status(&self, now: TimestampMs) -> QuorumStatus {
         self.quorum.status(now)
@@ -155,35 +173,67 @@ impl<L: MetadataLog> Proposer<L> {
     }
 }
 
-/// Decides what waits, as much as one batch holds, and sees it through.
+/// Decides what waits, as much as one batch holds, and sees it through. What was decided on an image that has moved waits
+/// again.
 async fn round(log: &impl MetadataLog, published: &Published, waiting: &mut Waiting) {
-    for _ in 0..MAX_ATTEMPTS {
-        let (batch, decided) = deciding::decide_all(&published.image(), waiting, BATCH_BYTES);
-        if decided.is_empty() {
-            return;
-        }
-        let outcome = if batch.records.is_empty() {
-            log.confirm().await.map(|()| Applied::Nothing)
-        } else {
-            log.propose(batch).await
-        };
-        let outcome = match outcome {
-            Ok(Applied::Stale { version }) => {
-                tracing::debug!(version, "the image has moved under a batch of decisions; deciding again");
+    let (mut batch, mut decided) = deciding::decide_all(&published.image(), waiting, BATCH_BYTES);
+    batch.tag = rand::random_range(1..=u64::MAX);
+    while !decided.is_empty() {
+        let outcome = match offer(log, published, &batch).await {
+            Offered::Taken => Ok(()),
+            Offered::Stale => {
                 for command in decided.into_iter().rev() {
                     waiting.push_front(command);
                 }
+                return;
+            }
+            Offered::Again => {
+                log.changes().await;
+                decided.retain(|command| !command.is_abandoned());
                 continue;
             }
-            Ok(Applied::Records { .. } | Applied::Nothing) => Ok(()),
-            Err(error) => Err(error),
+            Offered::Failed(error) => Err(error),
         };
-        for command in decided {
+        for command in decided.drain(..) {
             command.answer(outcome.clone());
         }
-        return;
     }
-    for command in waiting.drain(..) {
-        command.answer(Err(ProposeError::Unavailable("the metadata kept changing".to_owned())));
+}
+
+/// What became of a batch.
+enum Offered {
+    /// It is in this node's image.
+    Taken,
+    /// The image has moved under it, and this node has the image that did.
+    Stale,
+    /// Nobody is known to have taken it.
+    Again,
+    Failed(ProposeError),
+}
+
+/// Offers a batch to whoever leads, and waits for this node's image to follow.
+async fn offer(log: &impl MetadataLog, published: &Published, batch: &Batch) -> Offered {
+    let offered = if batch.records.is_empty() {
+        log.confirm().await.map(|version| Applied::Records { version })
+    } else {
+        log.propose(batch.clone()).await
+    };
+    match offered {
+        Ok(Applied::Records { version }) => {
+            published.reached(version).await;
+            Offered::Taken
+        }
+        Ok(Applied::Stale { version }) => {
+            published.reached(version).await;
+            // It may have been taken by a leader that did not live to say so.
+            if published.has_taken(batch) {
+                return Offered::Taken;
+            }
+            tracing::debug!(version, "the image has moved under a batch of decisions; deciding again");
+            Offered::Stale
+        }
+        Ok(Applied::Nothing) => Offered::Taken,
+        Err(ProposeError::NotLeader { .. }) => Offered::Again,
+        Err(error) => Offered::Failed(error),
     }
 }

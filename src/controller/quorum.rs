@@ -1,15 +1,22 @@
-//! The metadata quorum as its members see it: who leads, who follows, and how far each is. What DescribeQuorum answers.
+//! The metadata quorum as its members see it: who leads, who follows, where each is, and how far. What DescribeQuorum
+//! answers.
 //!
 //! Knows openraft's metrics and nothing of the records. Offsets here are indexes of the quorum's log, exclusive.
 
-use openraft::LogIdOptionExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::error::Fatal;
+use openraft::{LogIdOptionExt, ServerState};
 use tokio::sync::watch;
 
 use crate::controller::duties::Office;
-use crate::controller::raft_types::{Endpoint, Member, RaftNodeId, node_id};
+use crate::controller::peers::Peers;
+use crate::controller::raft_types::{Endpoint, Member, RaftNodeId, node_id, raft_id};
+use crate::peer::Address;
 use crate::types::{DirectoryId, NodeId, Offset, TimestampMs};
 
-type Metrics = openraft::RaftMetrics<RaftNodeId, Member>;
+pub type Metrics = openraft::RaftMetrics<RaftNodeId, Member>;
 
 /// The quorum at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,19 +43,44 @@ pub struct ReplicaStatus {
     pub last_caught_up: Option<TimestampMs>,
 }
 
+/// Who leads, and since which term.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leadership {
+    pub leader: Option<NodeId>,
+    pub term: u64,
+}
+
+/// What this node sees of its own part.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    pub state: ServerState,
+    pub leader: Option<RaftNodeId>,
+    pub term: u64,
+    /// For a leader: since when a majority has not answered, in ms.
+    pub since_quorum_ack: Option<u64>,
+}
+
 /// Looks at the quorum through this node's eyes.
 #[derive(Clone, Debug)]
 pub struct QuorumView {
     metrics: watch::Receiver<Metrics>,
+    leadership: watch::Receiver<Leadership>,
+    peers: Arc<Peers>,
 }
 
 impl QuorumView {
-    pub fn new(metrics: watch::Receiver<Metrics>) -> QuorumView {
-        QuorumView { metrics }
+    /// The view, and the task that tells of changes of the leader as long as the member runs.
+    pub fn new(
+        metrics: watch::Receiver<Metrics>,
+        peers: Arc<Peers>,
+    ) -> (QuorumView, impl Future<Output = ()> + Send) {
+        let (changes, leadership) = watch::channel(leadership(&metrics.borrow()));
+        let follow = follow_leadership(metrics.clone(), changes);
+        (QuorumView { metrics, leadership, peers }, follow)
     }
 
     pub fn status(&self, now: TimestampMs) -> QuorumStatus {
-        status(&self.metrics.borrow(), now)
+        status(&self.metrics.borrow(), &self.peers, now)
     }
 
     /// The term in which this node leads, for as long as it does. The task behind it ends with the member.
@@ -70,9 +102,92 @@ impl QuorumView {
     pub fn leader(&self) -> Option<NodeId> {
         self.metrics.borrow().current_leader.map(node_id)
     }
+
+    pub fn is_leader(&self) -> bool {
+        self.metrics.borrow().state.is_leader()
+    }
+
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.leadership.clone()
+    }
+
+    pub fn metrics(&self) -> watch::Receiver<Metrics> {
+        self.metrics.clone()
+    }
+
+    pub fn leadership_seen(&self) -> Seen {
+        let metrics = self.metrics.borrow();
+        Seen {
+            state: metrics.state,
+            leader: metrics.current_leader,
+            term: metrics.current_term,
+            since_quorum_ack: metrics.millis_since_quorum_ack,
+        }
+    }
+
+    pub fn member(&self, node: NodeId) -> Option<Member> {
+        let metrics = self.metrics.borrow();
+        metrics.membership_config.membership().get_node(&raft_id(node)).cloned()
+    }
+
+    pub fn is_voter(&self, node: NodeId) -> bool {
+        let id = raft_id(node);
+        self.metrics.borrow().membership_config.voter_ids().any(|voter| voter == id)
+    }
+
+    /// All voters, with what is known of them.
+    pub fn voters(&self) -> Vec<(NodeId, Member)> {
+        let metrics = self.metrics.borrow();
+        let membership = metrics.membership_config.membership();
+        let voters = membership.voter_ids();
+        voters.filter_map(|id| Some((node_id(id), membership.get_node(&id)?.clone()))).collect()
+    }
+
+    /// Where a controller listens.
+    pub fn address(&self, node: NodeId) -> Option<Address> {
+        let known = self.peers.address(node, self.member(node).as_ref());
+        known.or_else(|| Some(self.peers.leader_hint()?).filter(|(id, _)| *id == node).map(|(_, at)| at))
+    }
+
+    /// Why this member has stopped, if it has.
+    pub fn failure(&self) -> Option<Fatal<RaftNodeId>> {
+        self.metrics.borrow().running_state.clone().err()
+    }
+
+    /// Waits until this node does not lead.
+    pub async fn lost_leadership(&self) {
+        let mut metrics = self.metrics.clone();
+        // A member that has ended leads no more either.
+        let _ = metrics.wait_for(|metrics| !metrics.state.is_leader()).await;
+    }
+
+    /// Waits, but not for long, until another node than `node` is known to lead.
+    pub async fn led_by_other_than(&self, node: NodeId, most: Duration) {
+        let mut leadership = self.leadership.clone();
+        let led = leadership.wait_for(|now| now.leader.is_some_and(|leader| leader != node));
+        let _ = tokio::time::timeout(most, led).await;
+    }
 }
 
-fn status(metrics: &Metrics, now: TimestampMs) -> QuorumStatus {
+fn leadership(metrics: &Metrics) -> Leadership {
+    Leadership { leader: metrics.current_leader.map(node_id), term: metrics.current_term }
+}
+
+async fn follow_leadership(mut metrics: watch::Receiver<Metrics>, changes: watch::Sender<Leadership>) {
+    loop {
+        let now = leadership(&metrics.borrow_and_update());
+        if changes.send_if_modified(|known| std::mem::replace(known, now) != now)
+            && let Some(leader) = now.leader
+        {
+            tracing::info!("Node {leader} is the active controller, in epoch {}", now.term);
+        }
+        if metrics.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn status(metrics: &Metrics, peers: &Peers, now: TimestampMs) -> QuorumStatus {
     let membership = metrics.membership_config.membership();
     let voters: Vec<RaftNodeId> = membership.voter_ids().collect();
     let replica = |(id, member): (&RaftNodeId, &Member)| {
@@ -83,14 +198,18 @@ fn status(metrics: &Metrics, now: TimestampMs) -> QuorumStatus {
             let replication = metrics.replication.as_ref();
             replication.and_then(|replication| replication.get(id)).map(LogIdOptionExt::index)
         };
+        let contact = peers.contact(node_id(*id));
+        let last_heard = contact.map(|contact| contact.last_heard);
+        let has_all = reached == Some(metrics.last_log_index);
+        let caught_up = if has_all { last_heard } else { contact.and_then(|it| it.last_caught_up) };
         ReplicaStatus {
             node: node_id(*id),
             directory_id: member.directory_id,
             endpoints: member.endpoints.clone(),
             log_end: reached.map(next_offset),
-            // The leader hears itself all the time. openraft does not tell when it heard others.
-            last_fetch: is_self.then_some(now),
-            last_caught_up: is_self.then_some(now),
+            // The leader hears itself all the time.
+            last_fetch: if is_self { Some(now) } else { last_heard },
+            last_caught_up: if is_self { Some(now) } else { caught_up },
         }
     };
     let (voters, observers): (Vec<_>, Vec<_>) = membership.nodes().partition(|(id, _)| voters.contains(id));

@@ -113,6 +113,12 @@ impl LogStore {
         Ok((LogStore { memory: Arc::new(Mutex::new(memory)), status, commands }, has_ended))
     }
 
+    /// The last entry, be it durable or not.
+    pub fn last_log_id(&self) -> Option<LogId> {
+        let memory = self.memory();
+        memory.last.max(memory.purged)
+    }
+
     /// Lets appends that wait for room on the disk fail, so that the process can stop.
     pub fn stop_waiting_for_room(&self) {
         self.status.stopping.store(true, Ordering::Relaxed);

@@ -47,6 +47,8 @@ pub fn node_id(id: RaftNodeId) -> NodeId {
 pub struct Batch {
     /// The version of the image that the decisions saw. On any other version the entry changes nothing.
     pub base: u64,
+    /// Drawn at random for each batch that is offered, so that whoever offered it finds it again; 0 in logs that have none.
+    pub tag: u64,
     /// Records in Kafka's framing, each behind its length (u32, big-endian).
     #[serde(serialize_with = "bytes_out", deserialize_with = "bytes_in")]
     pub records: Bytes,

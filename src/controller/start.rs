@@ -1,27 +1,37 @@
 //! Starting and stopping a member of the metadata quorum.
 //!
-//! Invariants: when `start` returns, this node leads, its image holds everything that was ever acknowledged, and the
-//! cluster's first records are in it, exactly once; after `shutdown` returns the directory may be opened again.
+//! Invariants: when `Controller::join` returns, this node's image holds everything that was acknowledged before, the
+//! cluster's first records among it, exactly once; for a quorum of one that is so when `start` returns. After `shutdown`
+//! returns the directory may be opened again.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use openraft::error::{CheckIsLeaderError, ClientWriteError, Fatal, ForwardToLeader, RaftError};
+use openraft::error::{Fatal, InitializeError, RaftError};
 use openraft::{ChangeMembers, LogIdOptionExt, SnapshotPolicy};
 use tokio::sync::oneshot;
 
 use crate::controller::deciding::ProposeError;
-use crate::controller::network::NoPeers;
-use crate::controller::proposer::{self, MetadataHandle, MetadataLog};
+use crate::controller::forward::{QuorumLog, fatal};
+use crate::controller::learners::Learners;
+use crate::controller::network::Network;
+use crate::controller::observer::Observer;
+use crate::controller::observers::Observers;
+use crate::controller::pace::Pace;
+use crate::controller::peers::Peers;
+use crate::controller::proposer::{self, MetadataHandle};
 use crate::controller::quorum::QuorumView;
 use crate::controller::raft_store::{LogStore, OpenStoreError};
-use crate::controller::raft_types::{Applied, Batch, Member, Raft, RaftNodeId, node_id, raft_id};
+use crate::controller::raft_types::{Member, Raft, RaftNodeId, node_id, raft_id};
+use crate::controller::rpc::Identity;
+use crate::controller::service::{RaftService, ServiceParts};
 use crate::controller::snapshot::SnapshotDir;
 use crate::controller::snapshot_keeper::{SnapshotLimits, keep_snapshots};
 use crate::controller::state_machine::{LoadError, StateMachine};
-use crate::metadata::{Decision, ImageVersion, Record};
+use crate::metadata::{Decision, Image, ImageVersion, Record};
+use crate::peer::Address;
 use crate::storage::disk::Disk;
 use crate::types::NodeId;
 
@@ -30,6 +40,8 @@ pub const METADATA_LOG_DIR: &str = "__cluster_metadata-0";
 
 /// A snapshot is taken after so many entries at the latest, which bounds what a restart replays.
 const SNAPSHOT_ENTRIES: u64 = 10_000;
+/// After this time a start that waits for others says so.
+const WAIT_TELL: Duration = Duration::from_secs(2);
 /// Entries kept in the log beyond the snapshot, for members that are only a little behind.
 const KEPT_ENTRIES: u64 = 1_000;
 
@@ -41,8 +53,16 @@ pub struct ControllerConfig {
     /// `metadata.log.dir`.
     pub dir: PathBuf,
     pub disk: Arc<dyn Disk>,
-    /// `controller.quorum.voters`, this node among them.
+    /// This node as others know it: its metadata directory, and its controller listeners if it has any.
+    pub me: Member,
+    /// The voters with which the quorum begins. A node that is not among them follows the log without a vote.
     pub voters: BTreeMap<NodeId, Member>,
+    /// Where voters are to be found, by configuration: it goes before what the log remembers.
+    pub addresses: BTreeMap<NodeId, Address>,
+    /// Where to look for the quorum besides: `controller.quorum.bootstrap.servers`.
+    pub servers: Vec<Address>,
+    /// The first of `controller.listener.names`.
+    pub listener: Option<String>,
     /// `metadata.log.segment.bytes`.
     pub segment_bytes: u64,
     pub snapshots: SnapshotLimits,
@@ -55,37 +75,32 @@ pub struct ControllerConfig {
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     pub heartbeat: Duration,
+    /// A voter that has not heard its leader for a random time between these stands for election. One whose leader has
+    /// crashed for all to see does not wait for it.
     pub election_timeout_min: Duration,
     pub election_timeout_max: Duration,
 }
-
-/// Alone there is nobody to hear a heartbeat and nobody to lose an election to. openraft's timer cannot be left out, so it
-/// hardly ever fires; a quorum that grows has to start its members' Raft anew.
-const QUIET: Timing = Timing {
-    heartbeat: Duration::from_secs(3600),
-    election_timeout_min: Duration::from_secs(2 * 3600),
-    election_timeout_max: Duration::from_secs(3 * 3600),
-};
 
 impl Default for Timing {
     fn default() -> Self {
         Timing {
             heartbeat: Duration::from_millis(100),
-            election_timeout_min: Duration::from_millis(300),
-            election_timeout_max: Duration::from_millis(600),
+            election_timeout_min: Duration::from_millis(600),
+            election_timeout_max: Duration::from_millis(1_000),
         }
     }
 }
 
+/// How long a message to a peer may take. openraft calls it the heartbeat's interval, but `pace` beats.
+const RPC_LIMIT: Duration = Duration::from_millis(500);
+/// While a leader was heard so recently, nobody else gets a vote. Shorter than any voter's patience.
+const LEASE: Duration = Duration::from_millis(502);
+/// openraft wakes for ticks even when they are off; who has no peers and nobody to find it lets them be rare.
+const QUIET: Duration = Duration::from_secs(3600);
+
 /// Why the quorum's member cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error(
-        "controller.quorum.voters names {0} nodes; this version runs a metadata quorum of one, the node itself"
-    )]
-    QuorumOfMany(usize),
-    #[error("node {0} is not among controller.quorum.voters")]
-    NotAVoter(NodeId),
     #[error(
         "the metadata log belongs to a quorum of which node {node} is not a voter: its voters are {voters:?}"
     )]
@@ -104,39 +119,84 @@ pub enum StartError {
 
 /// The running member. Dropped without `shutdown` it goes on until the runtime ends.
 pub struct Controller {
+    id: RaftNodeId,
     raft: Raft,
     store: LogStore,
+    handle: MetadataHandle,
+    service: RaftService,
+    peers: Arc<Peers>,
+    bootstrap_records: Vec<Record>,
     stop_proposer: oneshot::Sender<()>,
     proposer: tokio::task::JoinHandle<()>,
-    keeper: tokio::task::JoinHandle<()>,
+    /// All that ends when it is told to.
+    tasks: Vec<tokio::task::JoinHandle<()>>,
     log_ended: oneshot::Receiver<()>,
 }
 
-/// Starts the member: as the leader of a quorum of one, at once.
+/// Starts the member. One that is its whole quorum leads at once; [`Controller::join`] waits for that of others.
 pub async fn start(config: ControllerConfig) -> Result<(MetadataHandle, Controller), StartError> {
-    let me = config.voters.get(&config.node_id).cloned().ok_or(StartError::NotAVoter(config.node_id))?;
-    if config.voters.len() > 1 {
-        return Err(StartError::QuorumOfMany(config.voters.len()));
-    }
     let raft_config = raft_config(&config)?;
     let (store, log_ended, state_machine) = open(&config).await?;
     let published = state_machine.published();
     let id = raft_id(config.node_id);
-    let raft = Raft::new(id, Arc::new(raft_config), NoPeers, store.clone(), state_machine).await;
-    let raft = raft.inspect_err(|_| store.stop()).map_err(|error| stopped(&error))?;
-    let (stop_proposer, stop) = oneshot::channel();
-    let view = QuorumView::new(raft.metrics());
-    let (handle, proposer) =
-        proposer::proposer(RaftLog { raft: raft.clone() }, Arc::clone(&published), view, stop);
-    let keeper = keep_snapshots(raft.clone(), store.clone(), published, config.snapshots);
-    let (proposer, keeper) = (tokio::spawn(proposer), tokio::spawn(keeper));
-    let controller = Controller { raft, store, stop_proposer, proposer, keeper, log_ended };
-    let begun = async {
-        lead(&controller.raft, id, &me).await?;
-        bootstrap(&handle, config.bootstrap_records).await.map_err(StartError::Bootstrap)
+    let me = Identity {
+        cluster_id: config.cluster_id.clone(),
+        node: config.node_id,
+        directory: config.me.directory_id,
     };
-    match begun.await {
-        Ok(()) => Ok((handle, controller)),
+    let peers = Arc::new(Peers::new(me, config.addresses.clone(), config.listener.clone()));
+    let observers = Arc::new(Observers::default());
+    let network = Network { peers: Arc::clone(&peers), observers: Arc::clone(&observers) };
+    let raft = Raft::new(id, Arc::new(raft_config), network, store.clone(), state_machine).await;
+    let raft = raft.inspect_err(|_| store.stop()).map_err(|error| stopped(&error))?;
+    let (view, follow_leadership) = QuorumView::new(raft.metrics(), Arc::clone(&peers));
+    let log = QuorumLog::new(raft.clone(), view.clone(), Arc::clone(&peers), Arc::clone(&published));
+    let (stop_proposer, stop) = oneshot::channel();
+    let (handle, proposer) = proposer::proposer(log.clone(), Arc::clone(&published), view.clone(), stop);
+    let learners = Learners::new(raft.clone(), view.clone(), Arc::clone(&observers), Arc::clone(&published));
+    let parts = ServiceParts {
+        raft: raft.clone(),
+        store: store.clone(),
+        log,
+        view,
+        peers: Arc::clone(&peers),
+        observers,
+        learners,
+        pulse: Arc::default(),
+        lease: LEASE,
+    };
+    let (pace, watch) = (Pace::new(&parts, config.timing), Pace::new(&parts, config.timing));
+    let learners = parts.learners.clone();
+    let (view, service) = (parts.view.clone(), RaftService::new(parts));
+    let observer = Observer {
+        service: service.clone(),
+        view,
+        peers: Arc::clone(&peers),
+        servers: config.servers.clone(),
+    };
+    let mut tasks = vec![tokio::spawn(follow_leadership)];
+    tasks.push(tokio::spawn(keep_snapshots(raft.clone(), store.clone(), published, config.snapshots)));
+    let proposer = tokio::spawn(proposer);
+    let (voters, bootstrap_records) = (config.voters, config.bootstrap_records);
+    let mut controller = Controller {
+        id,
+        raft,
+        store,
+        handle: handle.clone(),
+        service,
+        peers,
+        bootstrap_records,
+        stop_proposer,
+        proposer,
+        tasks,
+        log_ended,
+    };
+    match controller.begin(&config.me, voters).await {
+        Ok(()) => {
+            controller.tasks.extend([tokio::spawn(pace.run()), tokio::spawn(watch.watch_leader())]);
+            controller.tasks.extend([tokio::spawn(observer.run()), tokio::spawn(learners.tidy())]);
+            Ok((handle, controller))
+        }
         Err(error) => {
             controller.shutdown().await;
             Err(error)
@@ -146,16 +206,22 @@ pub async fn start(config: ControllerConfig) -> Result<(MetadataHandle, Controll
 
 fn raft_config(config: &ControllerConfig) -> Result<openraft::Config, StartError> {
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let alone = config.voters.len() == 1;
-    let timing = if alone { QUIET } else { config.timing };
+    if config.timing.election_timeout_min <= LEASE || config.timing.heartbeat >= LEASE {
+        return Err(StartError::Timing(format!("{:?}", config.timing)));
+    }
+    // Alone, and not to be found by anybody: there is nothing that would have to be in time.
+    let alone = config.voters.keys().all(|id| *id == config.node_id) && !config.voters.is_empty();
+    let limit = if alone && config.me.endpoints.is_empty() { QUIET } else { RPC_LIMIT };
     let raft_config = openraft::Config {
         cluster_name: config.cluster_id.clone(),
-        heartbeat_interval: millis(timing.heartbeat),
-        election_timeout_min: millis(timing.election_timeout_min),
-        election_timeout_max: millis(timing.election_timeout_max),
+        heartbeat_interval: millis(limit),
+        election_timeout_min: millis(limit) + 1,
+        election_timeout_max: millis(limit) + 2,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(SNAPSHOT_ENTRIES),
         max_in_snapshot_log_to_keep: KEPT_ENTRIES,
-        enable_tick: !alone,
+        enable_tick: false,
+        enable_heartbeat: false,
+        enable_elect: false,
         ..openraft::Config::default()
     };
     raft_config.validate().map_err(|error| StartError::Timing(error.to_string()))
@@ -174,34 +240,101 @@ async fn open(
     opened.await.map_err(|error| StartError::Stopped(error.to_string()))?
 }
 
-/// Makes this node the leader of its quorum of one, and waits until it has applied all there is.
-async fn lead(raft: &Raft, id: RaftNodeId, me: &Member) -> Result<(), StartError> {
-    if raft.is_initialized().await.map_err(|error| stopped(&error))? {
-        let membership = raft.metrics().borrow().membership_config.clone();
-        let voters: Vec<RaftNodeId> = membership.voter_ids().collect();
-        if !voters.contains(&id) {
-            let voters = voters.into_iter().map(node_id).collect();
-            return Err(StartError::OtherQuorum { node: node_id(id), voters });
+impl Controller {
+    /// Gives a new log its voters. A member that is the only voter leads when this returns, and has applied all there is.
+    async fn begin(&self, me: &Member, voters: BTreeMap<NodeId, Member>) -> Result<(), StartError> {
+        let mut alone = voters.len() == 1 && voters.contains_key(&node_id(self.id));
+        if self.raft.is_initialized().await.map_err(|error| stopped(&error))? {
+            let known: Vec<NodeId> =
+                self.raft.metrics().borrow().membership_config.voter_ids().map(node_id).collect();
+            let is_voter = known.contains(&node_id(self.id));
+            if !is_voter && voters.contains_key(&node_id(self.id)) {
+                return Err(StartError::OtherQuorum { node: node_id(self.id), voters: known });
+            }
+            if !voters.is_empty() && !voters.keys().eq(known.iter()) {
+                tracing::warn!(
+                    "The metadata log knows the voters {known:?}, not those of controller.quorum.voters, {:?}; the log counts",
+                    voters.keys().collect::<Vec<_>>()
+                );
+            }
+            alone = is_voter && known.len() == 1;
+            if alone {
+                self.raft.trigger().elect().await.map_err(|error| stopped(&error))?;
+            }
+        } else if voters.contains_key(&node_id(self.id)) {
+            let members: BTreeMap<RaftNodeId, Member> =
+                voters.into_iter().map(|(node, member)| (raft_id(node), member)).collect();
+            match self.raft.initialize(members).await {
+                Ok(()) => self.knows_voters().await?,
+                // It has voted before it ended, and then others have the voters.
+                Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
+                Err(error) => return Err(StartError::Stopped(error.to_string())),
+            }
         }
-        raft.trigger().elect().await.map_err(|error| stopped(&error))?;
-    } else {
-        let members = BTreeMap::from([(id, me.clone())]);
-        raft.initialize(members).await.map_err(|error| StartError::Stopped(error.to_string()))?;
+        if alone {
+            self.lead(me).await?;
+            let records = self.bootstrap_records.clone();
+            bootstrap(&self.handle, records).await.map_err(StartError::Bootstrap)?;
+        }
+        Ok(())
     }
-    let mut metrics = raft.metrics();
-    let leads = metrics.wait_for(|metrics| {
-        metrics.running_state.is_err()
-            || metrics.state.is_leader() && metrics.last_applied.index() == metrics.last_log_index
-    });
-    let metrics = leads.await.map_err(|_| stopped(&Fatal::<RaftNodeId>::Stopped))?.clone();
-    metrics.running_state.map_err(|error| stopped(&error))?;
-    let known = metrics.membership_config.membership().get_node(&id);
-    if known != Some(me) {
-        let changed = ChangeMembers::SetNodes(BTreeMap::from([(id, me.clone())]));
-        let changed = raft.change_membership(changed, true).await;
-        changed.map_err(|error| StartError::Stopped(error.to_string()))?;
+
+    /// Waits until nobody here can take this node for one without a vote.
+    async fn knows_voters(&self) -> Result<(), StartError> {
+        let mut metrics = self.raft.metrics();
+        let known = metrics.wait_for(|metrics| {
+            metrics.running_state.is_err() || metrics.membership_config.voter_ids().next().is_some()
+        });
+        known.await.map(drop).map_err(|_| stopped(&Fatal::<RaftNodeId>::Stopped))
     }
-    Ok(())
+
+    /// Waits until this node, the only voter, leads and has applied all there is.
+    async fn lead(&self, me: &Member) -> Result<(), StartError> {
+        let mut metrics = self.raft.metrics();
+        let leads = metrics.wait_for(|metrics| {
+            metrics.running_state.is_err()
+                || metrics.state.is_leader() && metrics.last_applied.index() == metrics.last_log_index
+        });
+        let metrics = leads.await.map_err(|_| stopped(&Fatal::<RaftNodeId>::Stopped))?.clone();
+        metrics.running_state.map_err(|error| stopped(&error))?;
+        let known = metrics.membership_config.membership().get_node(&self.id);
+        if known != Some(me) {
+            let changed = ChangeMembers::SetNodes(BTreeMap::from([(self.id, me.clone())]));
+            let changed = self.raft.change_membership(changed, true).await;
+            changed.map_err(|error| StartError::Stopped(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until this node's image has all that was acknowledged before, which takes a quorum that works. May be dropped,
+    /// and the member stopped, at any time.
+    pub async fn join(&self) -> Result<(), StartError> {
+        let mut told = false;
+        loop {
+            let joined = async {
+                if self.bootstrap_records.is_empty() {
+                    self.handle.changed(ImageVersion(0)).await;
+                }
+                let records = self.bootstrap_records.clone();
+                self.handle.run_within(WAIT_TELL, move |image| first_records(image, &records)).await
+            };
+            let limited = tokio::time::timeout(2 * WAIT_TELL, joined);
+            match limited.await.unwrap_or(Err(ProposeError::Timeout)) {
+                Ok(()) => return Ok(()),
+                Err(ProposeError::Timeout | ProposeError::NotLeader { .. }) => {
+                    if !std::mem::replace(&mut told, true) {
+                        tracing::info!("Waiting for the metadata quorum to have a leader");
+                    }
+                }
+                Err(error) => return Err(StartError::Bootstrap(error)),
+            }
+        }
+    }
+
+    /// What peers ask of this member.
+    pub fn service(&self) -> RaftService {
+        self.service.clone()
+    }
 }
 
 /// Writes the first records of a new cluster.
@@ -209,12 +342,12 @@ async fn bootstrap(handle: &MetadataHandle, records: Vec<Record>) -> Result<(), 
     if records.is_empty() || handle.image().version > ImageVersion(0) {
         return Ok(());
     }
-    let first = handle.run(move |image| {
-        // Another node may have been first.
-        let records = if image.version == ImageVersion(0) { records.clone() } else { Vec::new() };
-        Decision::new(records, ())
-    });
-    first.await
+    handle.run(move |image| first_records(image, &records)).await
+}
+
+fn first_records(image: &Image, records: &[Record]) -> Decision<()> {
+    // Another node may have been first.
+    Decision::new(if image.version == ImageVersion(0) { records.to_vec() } else { Vec::new() }, ())
 }
 
 fn stopped(error: &Fatal<RaftNodeId>) -> StartError {
@@ -254,51 +387,10 @@ impl Controller {
         // The proposer may have ended already, and so may everything below.
         let _ = self.stop_proposer.send(());
         let _ = self.proposer.await;
-        self.keeper.abort();
+        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
         let _ = self.raft.shutdown().await;
+        self.peers.disconnect();
         self.store.stop();
         let _ = self.log_ended.await;
-    }
-}
-
-/// The metadata log behind openraft.
-struct RaftLog {
-    raft: Raft,
-}
-
-impl MetadataLog for RaftLog {
-    async fn propose(&self, batch: Batch) -> Result<Applied, ProposeError> {
-        match self.raft.client_write(batch).await {
-            Ok(response) => Ok(response.data),
-            Err(RaftError::APIError(ClientWriteError::ForwardToLeader(forward))) => Err(not_leader(&forward)),
-            Err(RaftError::APIError(ClientWriteError::ChangeMembershipError(error))) => {
-                Err(ProposeError::Unavailable(error.to_string()))
-            }
-            Err(RaftError::Fatal(error)) => Err(fatal(&error)),
-        }
-    }
-
-    async fn confirm(&self) -> Result<(), ProposeError> {
-        match self.raft.ensure_linearizable().await {
-            Ok(_) => Ok(()),
-            Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(forward))) => {
-                Err(not_leader(&forward))
-            }
-            Err(RaftError::APIError(CheckIsLeaderError::QuorumNotEnough(error))) => {
-                Err(ProposeError::Unavailable(error.to_string()))
-            }
-            Err(RaftError::Fatal(error)) => Err(fatal(&error)),
-        }
-    }
-}
-
-fn not_leader(forward: &ForwardToLeader<RaftNodeId, Member>) -> ProposeError {
-    ProposeError::NotLeader { leader: forward.leader_id.map(node_id) }
-}
-
-fn fatal(error: &Fatal<RaftNodeId>) -> ProposeError {
-    match error {
-        Fatal::Stopped => ProposeError::ShuttingDown,
-        Fatal::StorageError(_) | Fatal::Panicked => ProposeError::Unavailable(error.to_string()),
     }
 }

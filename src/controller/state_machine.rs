@@ -5,6 +5,7 @@
 //! image's changes nothing; the image that is published is the fold of all entries up to the last applied one; an answer
 //! leaves after the image that it speaks of is published.
 
+use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,12 +34,21 @@ type Snapshot = openraft::Snapshot<Quorum>;
 pub struct Published {
     current: ArcSwap<Image>,
     changes: watch::Sender<Arc<Image>>,
+    /// The newest batches that took effect: the version that each was decided on, and its tag.
+    taken: Mutex<VecDeque<(u64, u64)>>,
 }
+
+/// How many batches are remembered: those of a leader that fails between taking one and saying so are among the newest.
+const REMEMBERED: usize = 256;
 
 impl Published {
     pub fn new(image: Image) -> Published {
         let image = Arc::new(image);
-        Published { current: ArcSwap::new(Arc::clone(&image)), changes: watch::Sender::new(image) }
+        Published {
+            current: ArcSwap::new(Arc::clone(&image)),
+            changes: watch::Sender::new(image),
+            taken: Mutex::default(),
+        }
     }
 
     pub fn image(&self) -> Arc<Image> {
@@ -54,6 +64,30 @@ impl Published {
         let image = Arc::new(image);
         self.current.store(Arc::clone(&image));
         self.changes.send_replace(image);
+    }
+}
+
+impl Published {
+    /// Waits until the image has this version, or a newer one. When the node has stopped this never ends.
+    pub async fn reached(&self, version: u64) {
+        let mut images = self.subscribe();
+        if images.wait_for(|image| image.version.0 >= version).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Whether a batch is known to have taken effect here.
+    pub fn has_taken(&self, batch: &Batch) -> bool {
+        batch.tag != 0 && lock(&self.taken).contains(&(batch.base, batch.tag))
+    }
+
+    /// Notes that a batch takes effect.
+    pub fn note_taken(&self, batch: &Batch) {
+        let mut taken = lock(&self.taken);
+        if taken.len() >= REMEMBERED {
+            taken.pop_front();
+        }
+        taken.push_back((batch.base, batch.tag));
     }
 }
 
@@ -122,6 +156,7 @@ impl StateMachine {
             next
         }));
         self.image = next.map_err(|_| failed(AnyError::error("its records do not fit the image")))?;
+        self.published.note_taken(batch);
         Ok(Applied::Records { version: self.image.version.0 })
     }
 }

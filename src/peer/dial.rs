@@ -39,6 +39,10 @@ pub(super) async fn connect(to: &Address) -> io::Result<TcpStream> {
     let mut failed = None;
     for address in lookup_host((to.host.as_str(), to.port)).await? {
         match TcpStream::connect(address).await {
+            // On one machine the system may choose the port that is dialled for this end, and join the socket with itself.
+            Ok(stream) if stream.local_addr()? == address => {
+                failed = Some(io::ErrorKind::ConnectionRefused.into());
+            }
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 return Ok(stream);

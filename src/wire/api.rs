@@ -35,6 +35,11 @@ impl ApiRow {
         API_TABLE.binary_search_by_key(&key, |row| row.key).ok().map(|index| &API_TABLE[index])
     }
 
+    /// Whether clients are told of the API: not of our own ones.
+    pub fn is_told(&self) -> bool {
+        !is_private(self.key)
+    }
+
     pub fn serves(&self, version: i16) -> bool {
         (self.min..=self.max).contains(&version)
     }
@@ -192,6 +197,25 @@ macro_rules! for_each_api {
               $crate::wire::messages::UnregisterControllerRequest
                   => $crate::wire::messages::UnregisterControllerResponse,
               unregister_controller::handle }
+            // From here on our own, between the nodes of a cluster.
+            { 30000, RaftVote, 0..=0, flexible 0, [controller], advertised 0,
+              $crate::wire::messages::RaftVoteRequest => $crate::wire::messages::RaftVoteResponse,
+              raft::vote }
+            { 30001, RaftAppend, 0..=0, flexible 0, [controller], advertised 0,
+              $crate::wire::messages::RaftAppendRequest => $crate::wire::messages::RaftAppendResponse,
+              raft::append }
+            { 30002, RaftSnapshot, 0..=0, flexible 0, [controller], advertised 0,
+              $crate::wire::messages::RaftSnapshotRequest => $crate::wire::messages::RaftSnapshotResponse,
+              raft::snapshot }
+            { 30003, ObserverPoll, 0..=0, flexible 0, [controller], advertised 0,
+              $crate::wire::messages::ObserverPollRequest => $crate::wire::messages::ObserverPollResponse,
+              raft::observer_poll }
+            { 30004, Propose, 0..=0, flexible 0, [controller], advertised 0,
+              $crate::wire::messages::ProposeRequest => $crate::wire::messages::ProposeResponse,
+              raft::propose }
+            { 30005, Confirm, 0..=0, flexible 0, [controller], advertised 0,
+              $crate::wire::messages::ConfirmRequest => $crate::wire::messages::ConfirmResponse,
+              raft::confirm }
         }
     };
 }

@@ -25,8 +25,18 @@ fn snake_case(name: &str) -> String {
     words
 }
 
+/// The file with the bytes of a message, below the directory.
+#[allow(dead_code, reason = "the tests of the wire alone write files")]
+pub fn hex_file(row: &ApiRow, version: i16, kind: &str, variant: &str) -> String {
+    file_name(row, version, kind, variant, "hex")
+}
+
+fn file_name(row: &ApiRow, version: i16, kind: &str, variant: &str, extension: &str) -> String {
+    format!("{}/v{version}.{kind}{variant}.{extension}", snake_case(row.name))
+}
+
 pub fn read(row: &ApiRow, version: i16, kind: &str, variant: &str, extension: &str) -> String {
-    let file = format!("{}/v{version}.{kind}{variant}.{extension}", snake_case(row.name));
+    let file = file_name(row, version, kind, variant, extension);
     fs::read_to_string(directory().join(&file))
         .unwrap_or_else(|error| panic!("{file}: {error}; {REGENERATE}"))
 }

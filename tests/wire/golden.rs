@@ -105,7 +105,8 @@ fn every_message_is_encoded_as_kafka_encodes_it() {
 
 #[test]
 fn the_generator_knows_every_api_of_the_table() {
-    let mut keys: Vec<i16> = API_TABLE.iter().chain(AHEAD).map(|row| row.key).collect();
+    let mut keys: Vec<i16> =
+        API_TABLE.iter().filter(|row| row.is_told()).chain(AHEAD).map(|row| row.key).collect();
     keys.sort_unstable();
     let keys: String = keys.iter().map(|key| format!("{key}\n")).collect();
     let listed = fs::read_to_string(directory().join("keys.txt")).unwrap();

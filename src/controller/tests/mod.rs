@@ -5,6 +5,10 @@ mod suite;
 mod node;
 mod crash;
 mod proposing;
+mod rig;
+mod many;
+mod peers;
+mod messages;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,7 +49,11 @@ fn config(disk: Arc<dyn Disk>, dir: &Path) -> ControllerConfig {
         cluster_id: "test".into(),
         dir: dir.to_owned(),
         disk,
+        me: Member::default(),
         voters: BTreeMap::from([(NodeId(1), Member::default())]),
+        addresses: BTreeMap::new(),
+        servers: Vec::new(),
+        listener: None,
         segment_bytes: 1 << 20,
         snapshots: SnapshotLimits::default(),
         timing: Timing::default(),

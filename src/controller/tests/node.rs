@@ -183,17 +183,9 @@ async fn a_quorum_it_cannot_be_part_of_is_refused() {
     node.shutdown().await;
 
     let mut other = super::config(Arc::clone(&disk), dir.path());
-    other.node_id = NodeId(2);
-    assert!(matches!(start(other).await, Err(StartError::NotAVoter(NodeId(2)))));
-
-    let mut other = super::config(Arc::clone(&disk), dir.path());
     other.voters = [(NodeId(2), Default::default())].into();
     other.node_id = NodeId(2);
     assert!(matches!(start(other).await, Err(StartError::OtherQuorum { node: NodeId(2), .. })));
-
-    let mut many = super::config(disk, dir.path());
-    many.voters.insert(NodeId(2), Default::default());
-    assert!(matches!(start(many).await, Err(StartError::QuorumOfMany(2))));
 }
 
 #[tokio::test]
@@ -261,7 +253,7 @@ async fn a_change_of_address_is_noted() {
     node.shutdown().await;
     let mut moved = super::config(Arc::clone(&disk), dir.path());
     let endpoint = Endpoint { listener: "CONTROLLER".into(), host: "h".into(), port: 9 };
-    moved.voters.get_mut(&NodeId(1)).unwrap().endpoints.push(endpoint.clone());
+    moved.me.endpoints.push(endpoint.clone());
     let (handle, node) = start(moved).await.unwrap();
     assert_eq!(handle.quorum_status(TimestampMs(0)).voters[0].endpoints, [endpoint]);
     node.shutdown().await;

@@ -1,6 +1,6 @@
 //! The proposer against a log that misbehaves as a real one rarely does.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,18 +8,22 @@ use tokio::sync::{oneshot, watch};
 
 use super::{topic, topics_in};
 use crate::controller::deciding::{self, ProposeError, Waiting};
+use crate::controller::peers::Peers;
 use crate::controller::proposer::{self, MetadataHandle, MetadataLog};
 use crate::controller::quorum::QuorumView;
 use crate::controller::raft_types::{Applied, Batch};
+use crate::controller::rpc::Identity;
 use crate::controller::state_machine::Published;
 use crate::metadata::{Decision, Image, Record};
-use crate::types::NodeId;
+use crate::types::{DirectoryId, NodeId};
 
 /// How the log takes a batch.
 enum Answer {
     /// The image moves on by a record of somebody else, and the batch is stale.
     Overtaken(Box<Record>),
     Stale,
+    /// The batch takes effect, and nobody says so.
+    TakenAndLost,
     Fail(ProposeError),
     Never,
 }
@@ -41,20 +45,22 @@ impl FakeLog {
     }
 }
 
+fn records_of(batch: &Batch) -> Vec<Record> {
+    let records = batch.split().unwrap();
+    records.into_iter().map(|bytes| Record::decode(bytes).unwrap().0).collect()
+}
+
 impl MetadataLog for FakeLog {
     async fn propose(&self, batch: Batch) -> Result<Applied, ProposeError> {
         let answer = self.answers.lock().unwrap().pop_front();
         let version = self.published.image().version.0;
         match answer {
-            None => {
-                assert_eq!(batch.base, version);
-                let records: Vec<Record> = batch
-                    .split()
-                    .unwrap()
-                    .into_iter()
-                    .map(|bytes| Record::decode(bytes).unwrap().0)
-                    .collect();
-                Ok(self.apply(&records))
+            None if batch.base != version => Ok(Applied::Stale { version }),
+            None => Ok(self.apply(&records_of(&batch))),
+            Some(Answer::TakenAndLost) => {
+                self.published.note_taken(&batch);
+                self.apply(&records_of(&batch));
+                Err(ProposeError::NotLeader { leader: None })
             }
             Some(Answer::Overtaken(record)) => {
                 self.apply(&[*record]);
@@ -66,8 +72,13 @@ impl MetadataLog for FakeLog {
         }
     }
 
-    async fn confirm(&self) -> Result<(), ProposeError> {
-        if self.leads { Ok(()) } else { Err(ProposeError::NotLeader { leader: None }) }
+    async fn confirm(&self) -> Result<u64, ProposeError> {
+        let version = self.published.image().version.0;
+        if self.leads { Ok(version) } else { Err(ProposeError::NotLeader { leader: None }) }
+    }
+
+    async fn changes(&self) {
+        tokio::task::yield_now().await;
     }
 }
 
@@ -77,7 +88,9 @@ fn proposer(answers: Vec<Answer>, leads: bool) -> (MetadataHandle, oneshot::Send
     let log = FakeLog { published: Arc::clone(&published), answers: Mutex::new(answers.into()), leads };
     let (_, metrics) = watch::channel(openraft::RaftMetrics::new_initial(1));
     let (stop, stopped) = oneshot::channel();
-    let (handle, task) = proposer::proposer(log, published, QuorumView::new(metrics), stopped);
+    let me = Identity { cluster_id: String::new(), node: NodeId(1), directory: DirectoryId::nil() };
+    let (view, _) = QuorumView::new(metrics, Arc::new(Peers::new(me, BTreeMap::new(), None)));
+    let (handle, task) = proposer::proposer(log, published, view, stopped);
     tokio::spawn(task);
     (handle, stop)
 }
@@ -108,19 +121,32 @@ async fn a_decision_that_becomes_needless_is_not_made_twice() {
 }
 
 #[tokio::test]
-async fn deciding_again_ends() {
-    let (handle, _stop) = proposer((0..5).map(|_| Answer::Stale).collect(), true);
-    let reply = handle.run(|_| Decision::new(vec![topic(1)], ())).await;
-    assert!(matches!(reply, Err(ProposeError::Unavailable(_))), "{reply:?}");
+async fn a_stale_batch_is_decided_again_as_often_as_it_takes() {
+    let (handle, _stop) = proposer((0..50).map(|_| Answer::Stale).collect(), true);
+    assert_eq!(handle.run(|_| Decision::new(vec![topic(1)], ())).await, Ok(()));
+    assert_eq!(topics_in(&handle.image()), ["t1"]);
+}
+
+#[tokio::test]
+async fn without_a_leader_another_try_is_made_until_the_time_is_over() {
+    let nobody = || Answer::Fail(ProposeError::NotLeader { leader: None });
+    let (handle, _stop) = proposer((0..50).map(|_| nobody()).collect(), false);
+    assert_eq!(handle.run(|_| Decision::new(vec![topic(1)], ())).await, Ok(()));
+    let asked = handle.run_within(Duration::from_millis(1), |_| Decision::reply(()));
+    assert_eq!(asked.await, Err(ProposeError::Timeout));
+    // Whoever waits no more holds nobody up.
     assert_eq!(handle.run(|_| Decision::new(vec![topic(2)], ())).await, Ok(()));
 }
 
 #[tokio::test]
-async fn who_leads_is_passed_on() {
-    let elsewhere = ProposeError::NotLeader { leader: Some(NodeId(2)) };
-    let (handle, _stop) = proposer(vec![Answer::Fail(elsewhere.clone())], false);
-    assert_eq!(handle.run(|_| Decision::new(vec![topic(1)], ())).await, Err(elsewhere));
-    assert_eq!(handle.run(|_| Decision::reply(())).await, Err(ProposeError::NotLeader { leader: None }));
+async fn a_batch_that_was_taken_by_a_leader_that_failed_is_not_decided_again() {
+    let (handle, _stop) = proposer(vec![Answer::TakenAndLost], true);
+    let create = |image: &Image| {
+        let exists = image.topics.by_name("t1").is_some();
+        Decision::new(if exists { Vec::new() } else { vec![topic(1)] }, exists)
+    };
+    assert_eq!(handle.run(create).await, Ok(false), "it was this caller that made the topic");
+    assert_eq!(handle.image().version.0, 1);
 }
 
 #[tokio::test]

@@ -65,4 +65,10 @@ pub use super::list_offsets::{self as list_offsets_request, ListOffsetsRequest};
 pub use super::list_offsets::{self as list_offsets_response, ListOffsetsResponse};
 pub use super::unregister_controller::{UnregisterControllerRequest, UnregisterControllerResponse};
 
+pub use super::raft::{
+    ConfirmRequest, ConfirmResponse, ObserverPollRequest, ObserverPollResponse, ProposeRequest,
+    ProposeResponse, RaftAppendRequest, RaftAppendResponse, RaftSnapshotRequest, RaftSnapshotResponse,
+    RaftVoteRequest, RaftVoteResponse,
+};
+
 pub use kafka_protocol::messages::{BrokerId, GroupId, ProducerId, TopicName, TransactionalId};

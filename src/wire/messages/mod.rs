@@ -246,6 +246,7 @@ pub mod describe_log_dirs;
 pub mod fetch_response;
 pub mod list_offsets;
 pub mod unregister_controller;
+pub mod raft;
 
 pub use apis::*;
 pub use record_bytes::RecordBytes;

@@ -125,6 +125,25 @@ impl QuorumLog {
         }
     }
 
+    /// Waits for the leader's answer for as long as no other leader is known: one that hangs does not answer.
+    async fn while_leading<T>(
+        &self,
+        leader: NodeId,
+        asked: impl Future<Output = Result<T, Missed>>,
+    ) -> Result<T, ProposeError> {
+        let mut leadership = self.view.leadership();
+        let replaced = async {
+            let other = leadership.wait_for(|now| now.leader.is_some_and(|now| now != leader));
+            if other.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            answer = asked => answer.map_err(|error| self.missed(&error)),
+            () = replaced => Err(self.missed(&Missed::NotLeader)),
+        }
+    }
+
     fn missed(&self, error: &Missed) -> ProposeError {
         tracing::debug!(%error, "the leader was not reached");
         ProposeError::NotLeader { leader: self.view.leader() }
@@ -153,8 +172,7 @@ impl MetadataLog for QuorumLog {
         }
         match self.leader_elsewhere() {
             Some((leader, address)) => {
-                let proposed = self.propose_there(leader, &address, batch).await;
-                proposed.map_err(|error| self.missed(&error))
+                self.while_leading(leader, self.propose_there(leader, &address, batch)).await
             }
             None => self.stopped().and(Err(ProposeError::NotLeader { leader: None })),
         }
@@ -165,9 +183,7 @@ impl MetadataLog for QuorumLog {
             return self.confirm_here().await;
         }
         match self.leader_elsewhere() {
-            Some((leader, address)) => {
-                self.confirm_there(leader, &address).await.map_err(|error| self.missed(&error))
-            }
+            Some((leader, address)) => self.while_leading(leader, self.confirm_there(leader, &address)).await,
             None => self.stopped().and(Err(ProposeError::NotLeader { leader: None })),
         }
     }

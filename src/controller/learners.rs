@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use openraft::ChangeMembers;
+use openraft::error::{ClientWriteError, RaftError};
 
 use crate::controller::observers::Observers;
 use crate::controller::quorum::QuorumView;
-use crate::controller::raft_types::{Member, Raft, node_id, raft_id};
+use crate::controller::raft_types::{Member, Raft, RaftNodeId, node_id, raft_id};
 use crate::controller::state_machine::Published;
 use crate::types::{DirectoryId, NodeId};
 
@@ -21,6 +22,10 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 const KEEP_REGISTERED: Duration = Duration::from_secs(600);
 /// One that is not, for so long.
 const KEEP_OTHERS: Duration = Duration::from_secs(10);
+
+/// How often a change that meets another one is tried again before the next poll does it.
+const ADMIT_ATTEMPTS: u32 = 20;
+const ADMIT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Takes learners in and lets them go; cheap to clone.
 #[derive(Clone)]
@@ -53,21 +58,36 @@ impl Learners {
         let learners = self.clone();
         tokio::spawn(async move {
             let id = raft_id(node);
-            let admitted = async {
-                if known.is_some() {
-                    let removed = ChangeMembers::RemoveNodes(BTreeSet::from([id]));
-                    learners.raft.change_membership(removed, true).await?;
+            // Other members may be coming at the same time, and one change is made after the other.
+            for _ in 0..ADMIT_ATTEMPTS {
+                match learners.take_in(id, known.is_some(), directory).await {
+                    Ok(()) => {
+                        tracing::info!("Node {node} follows the metadata log");
+                        break;
+                    }
+                    Err(error) => tracing::debug!(%node, %error, "a learner was not taken in"),
                 }
-                let member = Member { directory_id: directory, endpoints: Vec::new() };
-                learners.raft.add_learner(id, member, false).await
-            };
-            // Another change may be under way, or another node lead by now; the next poll tries again.
-            match admitted.await {
-                Ok(_) => tracing::info!("Node {node} follows the metadata log"),
-                Err(error) => tracing::debug!(%node, %error, "a learner was not taken in"),
+                if !learners.view.is_leader() {
+                    break;
+                }
+                tokio::time::sleep(ADMIT_PAUSE).await;
             }
             learners.lock().remove(&node);
         });
+    }
+
+    async fn take_in(
+        &self,
+        id: RaftNodeId,
+        is_known: bool,
+        directory: DirectoryId,
+    ) -> Result<(), RaftError<RaftNodeId, ClientWriteError<RaftNodeId, Member>>> {
+        if is_known {
+            let removed = ChangeMembers::RemoveNodes(BTreeSet::from([id]));
+            self.raft.change_membership(removed, true).await?;
+        }
+        let member = Member { directory_id: directory, endpoints: Vec::new() };
+        self.raft.add_learner(id, member, false).await.map(drop)
     }
 
     /// Lets go of learners that have gone, as long as the member runs.

@@ -26,12 +26,27 @@ const FULL_DISK_PAUSE: Duration = Duration::from_millis(200);
 /// An answer that is sent once the command is durable.
 pub type Done<T> = oneshot::Sender<io::Result<T>>;
 
+/// Whoever waits for an append to be durable.
+pub enum Flushed {
+    Raft(LogFlushed<Quorum>),
+    Store(Done<()>),
+}
+
+impl Flushed {
+    fn complete(self, result: io::Result<()>) {
+        match self {
+            Flushed::Raft(callback) => callback.log_io_completed(result),
+            Flushed::Store(done) => answer(done, result),
+        }
+    }
+}
+
 pub enum Command {
     Append {
         first: u64,
         payloads: Vec<Bytes>,
         committed: u64,
-        flushed: LogFlushed<Quorum>,
+        flushed: Flushed,
     },
     SaveVote {
         vote: Vote,
@@ -74,7 +89,7 @@ pub struct LogThread {
     /// Why the disk is not to be trusted any more.
     failure: Option<(io::ErrorKind, String)>,
     /// Appends that are written but not synced.
-    unsynced: Vec<LogFlushed<Quorum>>,
+    unsynced: Vec<Flushed>,
 }
 
 impl LogThread {
@@ -109,7 +124,7 @@ impl LogThread {
             Command::Append { first, payloads, committed, flushed } => {
                 match self.attempt(|thread| thread.append(first, &payloads, committed)) {
                     Ok(()) => self.unsynced.push(flushed),
-                    Err(error) => flushed.log_io_completed(Err(error)),
+                    Err(error) => flushed.complete(Err(error)),
                 }
             }
             Command::SaveVote { vote, done } => {
@@ -174,7 +189,7 @@ impl LogThread {
         }
         let result = self.attempt(|thread| thread.log.sync());
         for flushed in self.unsynced.drain(..) {
-            flushed.log_io_completed(match &result {
+            flushed.complete(match &result {
                 Ok(()) => Ok(()),
                 Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
             });

@@ -22,9 +22,9 @@ use crate::wire::frame;
 use crate::wire::messages::raft::Leader;
 use crate::wire::messages::{ObserverPollRequest, ObserverPollResponse};
 
-const DIAL_LIMIT: Duration = Duration::from_secs(1);
-/// How long a poll may take beyond its waiting.
-const POLL_LIMIT: Duration = Duration::from_secs(3);
+const DIAL_LIMIT: Duration = Duration::from_millis(700);
+/// How long a poll may take beyond its waiting: a leader that hangs is left soon, and to dial again costs little.
+const POLL_LIMIT: Duration = Duration::from_millis(700);
 /// Between two nodes that did not help, and after one that refuses.
 const NEXT_PAUSE: Duration = Duration::from_millis(50);
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);

@@ -21,8 +21,8 @@ use crate::controller::codec;
 use crate::controller::hard_state::{HardStateFile, OpenStateError};
 use crate::controller::log_files::{Bounds, LogFiles, OpenLogError};
 use crate::controller::log_segment;
-use crate::controller::log_thread::{Command, Done, LogThread, ThreadStatus};
-use crate::controller::raft_types::{Entry, LogId, Quorum, RaftNodeId, StorageError, Vote};
+use crate::controller::log_thread::{Command, Done, Flushed, LogThread, ThreadStatus};
+use crate::controller::raft_types::{Entry, LogId, Membership, Quorum, RaftNodeId, StorageError, Vote};
 use crate::controller::snapshot;
 use crate::storage::disk::Disk;
 
@@ -111,6 +111,23 @@ impl LogStore {
             })
             .map_err(io)?;
         Ok((LogStore { memory: Arc::new(Mutex::new(memory)), status, commands }, has_ended))
+    }
+
+    /// Gives a log that is empty its first entry, the same on every voter: who votes. Returns when it is durable.
+    pub async fn begin(&self, membership: Membership) -> io::Result<()> {
+        let entry = Entry { log_id: LogId::default(), payload: EntryPayload::Membership(membership) };
+        let (done, durable) = oneshot::channel();
+        let payloads = vec![encode(&entry)];
+        {
+            let mut memory = self.memory();
+            assert!(memory.last.is_none() && memory.purged.is_none(), "the log has begun");
+            memory.log_bytes += payloads.iter().map(|payload| payload.len() as u64).sum::<u64>();
+            memory.push(entry);
+            let flushed = Flushed::Store(done);
+            let append = Command::Append { first: 0, payloads, committed: 0, flushed };
+            self.commands.send(append).map_err(|_| io::Error::other("the metadata log is closed"))?;
+        }
+        durable.await.map_err(|_| io::Error::other("the metadata log is closed"))?
     }
 
     /// The last entry, be it durable or not.
@@ -332,7 +349,7 @@ impl RaftLogStorage<Quorum> for LogStore {
             callback.log_io_completed(Ok(()));
             return Ok(());
         };
-        let append = Command::Append { first, payloads, committed, flushed: callback };
+        let append = Command::Append { first, payloads, committed, flushed: Flushed::Raft(callback) };
         // Sent under the lock, so that the log's order is the memory's. A callback that is lost with the thread tells
         // openraft as much as one that reports an error.
         self.commands

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use openraft::error::{Fatal, InitializeError, RaftError};
+use openraft::error::Fatal;
 use openraft::{ChangeMembers, LogIdOptionExt, SnapshotPolicy};
 use tokio::sync::oneshot;
 
@@ -24,7 +24,7 @@ use crate::controller::peers::Peers;
 use crate::controller::proposer::{self, MetadataHandle};
 use crate::controller::quorum::QuorumView;
 use crate::controller::raft_store::{LogStore, OpenStoreError};
-use crate::controller::raft_types::{Member, Raft, RaftNodeId, node_id, raft_id};
+use crate::controller::raft_types::{Member, Membership, Raft, RaftNodeId, node_id, raft_id};
 use crate::controller::rpc::Identity;
 use crate::controller::service::{RaftService, ServiceParts};
 use crate::controller::snapshot::SnapshotDir;
@@ -111,6 +111,8 @@ pub enum StartError {
     Store(#[from] OpenStoreError),
     #[error(transparent)]
     Load(#[from] LoadError),
+    #[error("the metadata log cannot be begun: {0}")]
+    Begin(std::io::Error),
     #[error("the metadata quorum stopped: {0}")]
     Stopped(String),
     #[error("the cluster's first records could not be written: {0}")]
@@ -137,6 +139,7 @@ pub struct Controller {
 pub async fn start(config: ControllerConfig) -> Result<(MetadataHandle, Controller), StartError> {
     let raft_config = raft_config(&config)?;
     let (store, log_ended, state_machine) = open(&config).await?;
+    begin_log(&store, &config).await.inspect_err(|_| store.stop())?;
     let published = state_machine.published();
     let id = raft_id(config.node_id);
     let me = Identity {
@@ -240,52 +243,47 @@ async fn open(
     opened.await.map_err(|error| StartError::Stopped(error.to_string()))?
 }
 
+/// Gives the new log of a voter its voters. All begin with the same entry, so none has to ask the others.
+async fn begin_log(store: &LogStore, config: &ControllerConfig) -> Result<(), StartError> {
+    if store.last_log_id().is_some() || !config.voters.contains_key(&config.node_id) {
+        return Ok(());
+    }
+    let nodes: BTreeMap<RaftNodeId, Member> =
+        config.voters.iter().map(|(node, member)| (raft_id(*node), member.clone())).collect();
+    let membership = Membership::new(vec![nodes.keys().copied().collect()], nodes);
+    store.begin(membership).await.map_err(StartError::Begin)
+}
+
 impl Controller {
-    /// Gives a new log its voters. A member that is the only voter leads when this returns, and has applied all there is.
+    /// Checks the voters that the log knows. A member that is the only voter leads when this returns, and has applied all
+    /// there is.
     async fn begin(&self, me: &Member, voters: BTreeMap<NodeId, Member>) -> Result<(), StartError> {
-        let mut alone = voters.len() == 1 && voters.contains_key(&node_id(self.id));
-        if self.raft.is_initialized().await.map_err(|error| stopped(&error))? {
-            let known: Vec<NodeId> =
-                self.raft.metrics().borrow().membership_config.voter_ids().map(node_id).collect();
-            let is_voter = known.contains(&node_id(self.id));
-            if !is_voter && voters.contains_key(&node_id(self.id)) {
-                return Err(StartError::OtherQuorum { node: node_id(self.id), voters: known });
-            }
-            if !voters.is_empty() && !voters.keys().eq(known.iter()) {
-                tracing::warn!(
-                    "The metadata log knows the voters {known:?}, not those of controller.quorum.voters, {:?}; the log counts",
-                    voters.keys().collect::<Vec<_>>()
-                );
-            }
-            alone = is_voter && known.len() == 1;
-            if alone {
-                self.raft.trigger().elect().await.map_err(|error| stopped(&error))?;
-            }
-        } else if voters.contains_key(&node_id(self.id)) {
-            let members: BTreeMap<RaftNodeId, Member> =
-                voters.into_iter().map(|(node, member)| (raft_id(node), member)).collect();
-            match self.raft.initialize(members).await {
-                Ok(()) => self.knows_voters().await?,
-                // It has voted before it ended, and then others have the voters.
-                Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
-                Err(error) => return Err(StartError::Stopped(error.to_string())),
-            }
+        let node = node_id(self.id);
+        if !self.raft.is_initialized().await.map_err(|error| stopped(&error))? {
+            return Ok(());
         }
-        if alone {
+        let mut metrics = self.raft.metrics();
+        let known = metrics.wait_for(|metrics| {
+            metrics.running_state.is_err() || metrics.membership_config.voter_ids().next().is_some()
+        });
+        let known = known.await.map_err(|_| stopped(&Fatal::<RaftNodeId>::Stopped))?.clone();
+        let known: Vec<NodeId> = known.membership_config.voter_ids().map(node_id).collect();
+        if !known.contains(&node) && voters.contains_key(&node) {
+            return Err(StartError::OtherQuorum { node, voters: known });
+        }
+        if !voters.is_empty() && !voters.keys().eq(known.iter()) {
+            tracing::warn!(
+                "The metadata log knows the voters {known:?}, not those of the configuration, {:?}; the log counts",
+                voters.keys().collect::<Vec<_>>()
+            );
+        }
+        if known == [node] {
+            self.raft.trigger().elect().await.map_err(|error| stopped(&error))?;
             self.lead(me).await?;
             let records = self.bootstrap_records.clone();
             bootstrap(&self.handle, records).await.map_err(StartError::Bootstrap)?;
         }
         Ok(())
-    }
-
-    /// Waits until nobody here can take this node for one without a vote.
-    async fn knows_voters(&self) -> Result<(), StartError> {
-        let mut metrics = self.raft.metrics();
-        let known = metrics.wait_for(|metrics| {
-            metrics.running_state.is_err() || metrics.membership_config.voter_ids().next().is_some()
-        });
-        known.await.map(drop).map_err(|_| stopped(&Fatal::<RaftNodeId>::Stopped))
     }
 
     /// Waits until this node, the only voter, leads and has applied all there is.

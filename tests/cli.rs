@@ -402,3 +402,14 @@ fn a_throw_away_cluster_that_cannot_start_says_why() {
     assert_eq!(cluster.child.wait().unwrap().code(), Some(1));
     assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn a_start_that_waits_for_a_quorum_says_so_and_ends_on_a_signal() {
+    let place = Place::new();
+    // Nobody listens on these ports.
+    place.configure("controller.quorum.voters=1@127.0.0.1:9093,2@127.0.0.9:1,3@127.0.0.9:2\n");
+    place.format();
+    let mut node = place.spawn();
+    node.wait_for("Waiting for the metadata quorum");
+    assert_eq!(node.terminate(), Some(0));
+}

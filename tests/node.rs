@@ -26,6 +26,8 @@ mod produce;
 mod random;
 #[path = "node/requests.rs"]
 mod requests;
+#[path = "node/roles.rs"]
+mod roles;
 #[path = "node/two_brokers.rs"]
 mod two_brokers;
 #[path = "node/versions.rs"]

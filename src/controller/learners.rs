@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use openraft::ChangeMembers;
 use openraft::error::{ClientWriteError, RaftError};
@@ -18,8 +18,8 @@ use crate::types::{DirectoryId, NodeId};
 
 /// How often the leader looks for learners that have gone.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// One that is registered with the cluster is kept for so long without a poll; it is likely to come back.
-const KEEP_REGISTERED: Duration = Duration::from_secs(600);
+/// One that is registered with the cluster is kept for so long without a poll, as in Kafka; it is likely to come back.
+const KEEP_REGISTERED: Duration = Duration::from_secs(300);
 /// One that is not, for so long.
 const KEEP_OTHERS: Duration = Duration::from_secs(10);
 
@@ -98,15 +98,16 @@ impl Learners {
             if leads.await.is_err() {
                 return;
             }
-            // What a new leader has not heard of may not have had the time.
-            tokio::time::sleep(LOOK_INTERVAL).await;
-            if self.view.is_leader() {
-                self.remove_gone().await;
+            // Whom a new leader has not heard of may not have had the time.
+            let since = Instant::now();
+            while self.view.is_leader() && has_learners(&metrics.borrow_and_update()) {
+                tokio::time::sleep(LOOK_INTERVAL).await;
+                self.remove_gone(since).await;
             }
         }
     }
 
-    async fn remove_gone(&self) {
+    async fn remove_gone(&self, since: Instant) {
         let image = self.published.image();
         let learners: Vec<NodeId> = {
             let metrics = self.view.metrics();
@@ -116,14 +117,9 @@ impl Learners {
         let has_gone = |node: &NodeId| {
             let registered = image.brokers.get(*node).is_some() || image.controllers.get(*node).is_some();
             let keep = if registered { KEEP_REGISTERED } else { KEEP_OTHERS };
-            self.observers.silence(*node).is_none_or(|silence| silence > keep)
+            self.observers.silence(*node).unwrap_or_else(|| since.elapsed()) > keep
         };
-        let gone: Vec<NodeId> = learners.into_iter().filter(has_gone).collect();
-        for node in gone {
-            if image.brokers.get(node).is_some() && self.observers.silence(node).is_none() {
-                // This leader is younger than the broker's absence.
-                continue;
-            }
+        for node in learners.into_iter().filter(has_gone) {
             let removed = ChangeMembers::RemoveNodes(BTreeSet::from([raft_id(node)]));
             if self.raft.change_membership(removed, true).await.is_ok() {
                 tracing::info!("Node {node} has gone and follows the metadata log no more");

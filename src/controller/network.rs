@@ -108,7 +108,7 @@ impl Client {
         limit: Duration,
     ) -> Result<AppendEntriesResponse<RaftNodeId>, PeerError> {
         let peers = &self.network.peers;
-        let message = rpc::append_request(peers.me.sender(Some(self.target)), request);
+        let message = rpc::append_request(peers.me.sender_to(self.target, self.member.directory_id), request);
         let answer = if self.polls() {
             self.hand_over(Kind::Append, &message).await?
         } else {
@@ -126,7 +126,11 @@ impl Client {
         request: &VoteRequest<RaftNodeId>,
         limit: Duration,
     ) -> Result<VoteResponse<RaftNodeId>, PeerError> {
-        let message = rpc::vote_request(self.network.peers.me.sender(Some(self.target)), false, request);
+        let message = rpc::vote_request(
+            self.network.peers.me.sender_to(self.target, self.member.directory_id),
+            false,
+            request,
+        );
         let answer = self.call(Lane::Raft, &message, limit).await?;
         self.accepted(answer.refusal)?;
         rpc::read_vote_response(&answer).map_err(|_| PeerError::Malformed)
@@ -151,7 +155,7 @@ impl Client {
         let Snapshot { meta, snapshot } = snapshot;
         let file: SnapshotFile = *snapshot;
         let size = file.len()?;
-        let sender = self.network.peers.me.sender(Some(self.target));
+        let sender = self.network.peers.me.sender_to(self.target, self.member.directory_id);
         // The first message asks what is there, after a broken connection or from nothing.
         let mut message = rpc::snapshot_request(sender, vote, &meta, size);
         loop {

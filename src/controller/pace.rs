@@ -195,7 +195,8 @@ impl Pace {
         let asked = async {
             let address = self.view.address(node).ok_or(PeerError::NoAddress)?;
             let connection = self.peers.connect(node, &address, Lane::Raft, DIAL_LIMIT).await?;
-            let message = rpc::vote_request(self.peers.me.sender(Some(node)), true, request);
+            let directory = self.view.member(node).map(|member| member.directory_id).unwrap_or_default();
+            let message = rpc::vote_request(self.peers.me.sender_to(node, directory), true, request);
             let answer = connection.call(&message, PROBE_LIMIT).await?;
             Refusal::of(answer.refusal).map_err(|refusal| {
                 self.peers.tell_refusal(node, refusal, false);

@@ -23,6 +23,11 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The sender of a message to a member as the quorum knows it: one that has lost its directory is not the same.
+    pub fn sender_to(&self, to: NodeId, directory: DirectoryId) -> Sender {
+        Sender { to_directory: directory, ..self.sender(Some(to)) }
+    }
+
     /// The sender of a message to `to`, or to whoever takes it.
     pub fn sender(&self, to: Option<NodeId>) -> Sender {
         Sender {
@@ -41,6 +46,9 @@ impl Identity {
         }
         if sender.to != self.node.0 && sender.to != -1 {
             return Err(Refusal::OtherNode);
+        }
+        if !sender.to_directory.is_nil() && sender.to_directory != self.directory {
+            return Err(Refusal::OtherDirectory);
         }
         if sender.node_id == self.node.0 {
             let is_me = sender.directory_id == self.directory;
@@ -103,7 +111,7 @@ impl Refusal {
             Refusal::OtherNode => "it looked for another node at this address",
             Refusal::IdInUse => "another live process uses its node id",
             Refusal::OtherDirectory => {
-                "the quorum knows its node id with another metadata directory, so it may have lost what it promised"
+                "a node id of which it is sure has another metadata directory, so what was promised may be lost"
             }
             Refusal::Malformed => "its message cannot be read",
             Refusal::Unable => "its message cannot be taken now",

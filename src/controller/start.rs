@@ -41,7 +41,7 @@ pub const METADATA_LOG_DIR: &str = "__cluster_metadata-0";
 /// A snapshot is taken after so many entries at the latest, which bounds what a restart replays.
 const SNAPSHOT_ENTRIES: u64 = 10_000;
 /// After this time a start that waits for others says so.
-const WAIT_TELL: Duration = Duration::from_secs(2);
+const WAIT_TELL: Duration = Duration::from_secs(1);
 /// Entries kept in the log beyond the snapshot, for members that are only a little behind.
 const KEPT_ENTRIES: u64 = 1_000;
 
@@ -321,7 +321,9 @@ impl Controller {
                 Ok(()) => return Ok(()),
                 Err(ProposeError::Timeout | ProposeError::NotLeader { .. }) => {
                     if !std::mem::replace(&mut told, true) {
-                        tracing::info!("Waiting for the metadata quorum to have a leader");
+                        tracing::info!(
+                            "Waiting for the metadata quorum: no majority of its voters is there, or none is reached"
+                        );
                     }
                 }
                 Err(error) => return Err(StartError::Bootstrap(error)),

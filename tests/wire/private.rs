@@ -19,6 +19,7 @@ fn sender() -> Sender {
         node_id: 1,
         directory_id: Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10),
         to: 2,
+        to_directory: Uuid::from_u128(0x1112_1314_1516_1718_191a_1b1c_1d1e_1f20),
         ..Sender::default()
     }
 }

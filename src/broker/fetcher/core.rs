@@ -274,7 +274,7 @@ fn partition_answer(asked: FetchFrom, data: PartitionData) -> Option<LeaderAnswe
         return Some(LeaderAnswer::Diverges { asked, theirs });
     }
     let (high_watermark, log_start) = (Offset(data.high_watermark), Offset(data.log_start_offset));
-    let records = data.records.map(|records| records.into_bytes()).unwrap_or_default();
+    let records = data.records.map(crate::wire::messages::RecordBytes::into_bytes).unwrap_or_default();
     let is_news = !records.is_empty()
         || high_watermark.min(asked.offset) > asked.high_watermark
         || log_start.min(asked.high_watermark) > asked.log_start;

@@ -67,6 +67,18 @@ async fn a_node_id_that_polls_is_not_given_to_another_process() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_for_a_directory_that_was_lost_is_refused() {
+    let cluster = Cluster::start(&[1]).await;
+    let service = cluster.nodes[&1].controller.service();
+    let to_lost = Sender { to_directory: DirectoryId::from_u128(9), ..sender("test", 2, 5, 1) };
+    assert_eq!(refusals(&service, &to_lost).await, vec![Refusal::OtherDirectory.code(); 6]);
+    let to_known = Sender { to_directory: DirectoryId::from_u128(1_001), ..to_lost };
+    let vote = RaftVoteRequest { sender: to_known, ..Default::default() };
+    assert_eq!(service.vote(vote).await.refusal, Refusal::Malformed.code(), "it is read at least");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_voter_with_another_directory_is_refused() {
     // The only voter is known with its directory; it asks as if it had lost it.
     let cluster = Cluster::start(&[1]).await;

@@ -22,6 +22,8 @@ messages! {
         directory_id: uuid "0+",
         /// The node that is meant, -1 when any will do.
         to: int32 "0+" = -1,
+        /// That of the metadata directory with which the quorum knows the node that is meant; zero when it knows none.
+        to_directory: uuid "0+",
     }
 
     message RaftVoteResponse (response 30000, versions "0", flexible "0+") {

@@ -1,0 +1,144 @@
+//! A cluster of nodes with different roles in this process: controllers, a node that is both, and a broker alone. What one
+//! of them changes, all of them know.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use floodmark::broker::loggers::Loggers;
+use floodmark::cli::node::RunningNode;
+use floodmark::config::{self, Sources};
+use floodmark::types::ErrorCode;
+use floodmark::wire::messages::*;
+use tempfile::TempDir;
+
+use super::client::Client;
+use super::requests::{assert_code, new_topic};
+
+/// Nobody's connections come from here, so none can take a port before its node does.
+const HOST: &str = "127.0.0.3";
+const CLUSTER_ID: &str = "MvDxzVmcRsaTz33bUuRU6A";
+
+struct Member {
+    id: i32,
+    roles: &'static str,
+    controller_port: u16,
+    dir: TempDir,
+}
+
+impl Member {
+    fn new(id: i32, roles: &'static str) -> Member {
+        let socket = TcpListener::bind((HOST, 0)).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let meta = format!("version=1\ncluster.id={CLUSTER_ID}\nnode.id={id}\n");
+        std::fs::write(dir.path().join("meta.properties"), meta).unwrap();
+        Member { id, roles, controller_port: socket.local_addr().unwrap().port(), dir }
+    }
+
+    fn is(&self, role: &str) -> bool {
+        self.roles.contains(role)
+    }
+
+    async fn begin(&self, voters: &str) -> RunningNode {
+        let mut listeners = Vec::new();
+        if self.is("broker") {
+            listeners.push(format!("PLAINTEXT://{HOST}:0"));
+        }
+        if self.is("controller") {
+            listeners.push(format!("CONTROLLER://{HOST}:{}", self.controller_port));
+        }
+        let settings = [
+            ("node.id", self.id.to_string()),
+            ("process.roles", self.roles.to_owned()),
+            ("listeners", listeners.join(",")),
+            ("controller.listener.names", "CONTROLLER".to_owned()),
+            ("controller.quorum.voters", voters.to_owned()),
+            ("log.dirs", self.dir.path().display().to_string()),
+            ("num.shard.threads", "1".to_owned()),
+        ];
+        let overrides = settings.map(|(key, value)| (key.to_owned(), value)).into();
+        let config = config::load(&Sources { overrides, ..Sources::default() });
+        let config = config.unwrap_or_else(|errors| panic!("{errors}"));
+        RunningNode::begin(&config, Arc::new(Loggers::detached())).await.unwrap()
+    }
+}
+
+fn address(node: &RunningNode, listener: &str) -> SocketAddr {
+    node.addresses().iter().find(|(name, _)| **name == *listener).unwrap().1
+}
+
+async fn create(client: &mut Client, topic: &str) {
+    let request =
+        CreateTopicsRequest::default().with_topics(vec![new_topic(topic, 1, &[])]).with_timeout_ms(60_000);
+    let response = client.call(7, request).await;
+    assert_code(response.topics[0].error_code, ErrorCode::None, topic);
+}
+
+/// Waits until a node tells all these topics.
+async fn knows(client: &mut Client, topics: &[&str]) {
+    loop {
+        let response = client.call(12, MetadataRequest::default().with_topics(None)).await;
+        let told: Vec<_> = response.topics.iter().filter_map(|topic| topic.name.as_ref()).collect();
+        if topics.iter().all(|topic| told.iter().any(|told| told.as_str() == *topic)) {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_of_all_roles_are_one_cluster() {
+    let members = [
+        Member::new(1, "controller"),
+        Member::new(2, "controller"),
+        Member::new(3, "broker,controller"),
+        Member::new(4, "broker"),
+    ];
+    let voters: Vec<String> = members[..3]
+        .iter()
+        .map(|member| format!("{}@{HOST}:{}", member.id, member.controller_port))
+        .collect();
+    let voters = voters.join(",");
+    let mut nodes = Vec::new();
+    for member in &members {
+        nodes.push(member.begin(&voters).await);
+    }
+    // The quorum comes up while they wait for it.
+    let opened = futures_util::future::join_all(nodes.iter_mut().map(RunningNode::open)).await;
+    for opened in opened {
+        opened.unwrap();
+    }
+    let mut both = Client::connect(address(&nodes[2], "PLAINTEXT")).await;
+    let mut broker = Client::connect(address(&nodes[3], "PLAINTEXT")).await;
+    let mut created = Vec::new();
+    for (nth, client) in [&mut both, &mut broker].into_iter().enumerate() {
+        let topic = ["by-both", "by-broker"][nth];
+        create(client, topic).await;
+        created.push(topic);
+    }
+    // Controllers take the same request, whichever of them leads.
+    for (node, topic) in nodes.iter().zip(["by-1", "by-2", "by-3"]) {
+        let mut controller = Client::connect(address(node, "CONTROLLER")).await;
+        create(&mut controller, topic).await;
+        created.push(topic);
+    }
+    knows(&mut both, &created).await;
+    knows(&mut broker, &created).await;
+    for node in nodes.into_iter().rev() {
+        node.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_waits_for_its_quorum_can_be_stopped() {
+    let member = Member::new(1, "broker,controller");
+    let voters = format!("1@{HOST}:{},2@{HOST}:1,3@{HOST}:2", member.controller_port);
+    let mut node = member.begin(&voters).await;
+    tokio::select! {
+        biased;
+        opened = node.open() => panic!("there is no quorum: {opened:?}"),
+        () = tokio::task::yield_now() => {}
+    }
+    node.stop().await;
+    // It is as it was, and begins anew.
+    member.begin(&voters).await.stop().await;
+}

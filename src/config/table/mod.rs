@@ -58,6 +58,9 @@ const NO_TXN: &str = "transactions are not served yet";
 const EARLY: &str = "every listener opens when the broker is ready";
 const LINGER: &str = "what waits while the metadata log is synced is written together";
 const METADATA: &str = "the metadata log follows a fixed schedule of its own";
+const QUORUM_PACE: &str =
+    "the quorum beats every 100 ms, misses a silent leader after 600 to 1000 ms, and a crashed one at once";
+const QUORUM_PIECES: &str = "entries travel in pieces of about 1 MiB, snapshots in pieces of 512 KiB";
 const POOLS: &str = "num.network.threads and num.shard.threads size the pools";
 const SWEEP: &str = "expired producers are looked for every 30 seconds";
 const START: &str = "starting has no time limit";

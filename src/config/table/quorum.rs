@@ -2,7 +2,7 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, int, list, long, string};
-use super::{LINGER, METADATA, NO_CLUSTER, rules};
+use super::{LINGER, METADATA, NO_CLUSTER, QUORUM_PACE, QUORUM_PIECES, rules};
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
@@ -13,21 +13,21 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("Controllers to ask for the rest of the cluster, as `host:port`, separated by commas."),
     boolean("controller.quorum.auto.join.enable", "false").low().instead(NO_CLUSTER)
         .doc("Whether a new controller makes itself a voter."),
-    int("controller.quorum.election.timeout.ms", "1000").at_least(0).high().instead(NO_CLUSTER)
+    int("controller.quorum.election.timeout.ms", "1000").at_least(0).high().instead(QUORUM_PACE)
         .doc("How long a voter waits for an election to end."),
-    int("controller.quorum.election.backoff.max.ms", "1000").at_least(0).high().instead(NO_CLUSTER)
+    int("controller.quorum.election.backoff.max.ms", "1000").at_least(0).high().instead(QUORUM_PACE)
         .doc("The longest rest between two elections."),
-    int("controller.quorum.fetch.timeout.ms", "2000").at_least(0).high().instead(NO_CLUSTER)
+    int("controller.quorum.fetch.timeout.ms", "2000").at_least(0).high().instead(QUORUM_PACE)
         .doc("How long a voter goes without hearing from the leader before it stands itself."),
     int("controller.quorum.append.linger.ms", "25").at_least(0).instead(LINGER)
         .doc("How long the leader collects records before it writes them."),
-    int("controller.quorum.request.timeout.ms", "2000").at_least(0).instead(NO_CLUSTER)
+    int("controller.quorum.request.timeout.ms", "2000").at_least(0).instead(QUORUM_PACE)
         .doc("How long a controller waits for another one's answer."),
-    int("controller.quorum.retry.backoff.ms", "20").at_least(0).low().instead(NO_CLUSTER)
+    int("controller.quorum.retry.backoff.ms", "20").at_least(0).low().instead(QUORUM_PACE)
         .doc("How long a controller rests before it asks again."),
-    int("controller.quorum.fetch.max.bytes", "1048576").at_least(1).low().instead(NO_CLUSTER)
+    int("controller.quorum.fetch.max.bytes", "1048576").at_least(1).low().instead(QUORUM_PIECES)
         .doc("How many bytes of the metadata log are fetched at a time."),
-    int("controller.quorum.fetch.snapshot.max.bytes", "1048576").at_least(1).low().instead(NO_CLUSTER)
+    int("controller.quorum.fetch.snapshot.max.bytes", "1048576").at_least(1).low().instead(QUORUM_PIECES)
         .doc("How many bytes of a metadata snapshot are fetched at a time."),
     string("metadata.log.dir", "").null().high()
         .doc("The directory of the metadata log; unset, the first of `log.dirs`."),

@@ -11,13 +11,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 
+use crate::controller::peers::GONE_AFTER;
 use crate::controller::rpc::Refusal;
 use crate::types::{DirectoryId, NodeId};
 
 /// The longest time that a poll waits for something to say.
 pub const MAX_WAIT: Duration = Duration::from_millis(500);
-/// A process that has not polled for so long is gone, and another may have its node id.
-const GONE_AFTER: Duration = Duration::from_secs(4);
 
 /// What kind of message an observer gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::controller::raft_types::Member;
 use crate::controller::rpc::{Identity, Refusal};
 use crate::peer::{Address, CallError, Connection, DialError};
-use crate::types::{NodeId, TimestampMs};
+use crate::types::{DirectoryId, NodeId, TimestampMs};
+
+/// A process that has been silent for so long is gone, and another may speak under its node id.
+pub const GONE_AFTER: Duration = Duration::from_secs(4);
 
 /// What a connection is for. A large snapshot must not hold up heartbeats, nor a proposal the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,6 +52,8 @@ pub struct Peers {
     contacts: Mutex<HashMap<NodeId, Contact>>,
     /// Who was last said to lead, for a node that does not follow the log yet.
     hint: Mutex<Option<(NodeId, Address)>>,
+    /// With which metadata directory each has spoken last, and when.
+    spoken: Mutex<HashMap<NodeId, (DirectoryId, Instant)>>,
     /// What was last told of each peer, so that the log says it once.
     told: Mutex<HashMap<NodeId, Refusal>>,
 }
@@ -71,6 +76,7 @@ impl Peers {
             connections: Mutex::default(),
             contacts: Mutex::default(),
             hint: Mutex::default(),
+            spoken: Mutex::default(),
             told: Mutex::default(),
         }
     }
@@ -149,6 +155,19 @@ impl Peers {
 
     pub fn contact(&self, node: NodeId) -> Option<Contact> {
         lock(&self.contacts).get(&node).copied()
+    }
+
+    /// Notes that a process speaks for a node; false when another has done so just now.
+    pub fn speaks(&self, node: NodeId, directory: DirectoryId) -> bool {
+        let now = Instant::now();
+        let mut spoken = lock(&self.spoken);
+        match spoken.get(&node) {
+            Some((known, at)) if *known != directory && now < *at + GONE_AFTER => false,
+            _ => {
+                spoken.insert(node, (directory, now));
+                true
+            }
+        }
     }
 
     /// Says once that a peer has refused this node, or this node a peer.

@@ -140,7 +140,9 @@ impl Inner {
             Some(directory) if self.view.is_voter(node) && !directory.is_nil() => {
                 if directory == sender.directory_id { Ok(node) } else { Err(Refusal::OtherDirectory) }
             }
-            _ => Ok(node),
+            // Configuration does not tell the directories of voters, so whoever speaks first is the one.
+            _ if self.peers.speaks(node, sender.directory_id) => Ok(node),
+            _ => Err(Refusal::IdInUse),
         });
         let peer = NodeId(sender.node_id);
         match checked {

@@ -244,3 +244,43 @@ async fn a_snapshot_comes_in_pieces_and_goes_on_after_a_cut() {
     assert!(offsets.windows(2).all(|pair| pair[0] < pair[1]), "no piece was sent twice: {offsets:?}");
     cluster.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_voter_far_behind_catches_up_by_a_snapshot() {
+    let mut cluster = Cluster::start(&[1, 2, 3]).await;
+    cluster.any().add_topic(0).await;
+    let leader = cluster.any().leader_other_than(None).await;
+    let behind = cluster.nodes.keys().copied().find(|id| *id != leader).unwrap();
+    let machine = cluster.kill(behind).await;
+    for nth in 1..1_101 {
+        cluster.nodes[&leader].add_topic(nth).await;
+    }
+    // Whichever of them leads then has let the first entries go.
+    for node in cluster.nodes.values() {
+        node.has_topics(1_101).await;
+        node.controller.snapshot_taken().await.unwrap();
+    }
+    cluster.nodes[&leader].add_topic(1_101).await;
+    cluster.add(&machine).await;
+    cluster.nodes[&behind].controller.join().await.unwrap();
+    cluster.nodes[&behind].has_topics(1_102).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_voter_that_lost_its_disk_is_filled_again() {
+    let mut cluster = Cluster::start(&[1, 2, 3]).await;
+    for nth in 0..5 {
+        cluster.any().add_topic(nth).await;
+    }
+    let leader = cluster.any().leader_other_than(None).await;
+    let lost = cluster.nodes.keys().copied().find(|id| *id != leader).unwrap();
+    let machine = cluster.kill(lost).await.with_empty_disk();
+    cluster.add(&machine).await;
+    cluster.nodes[&lost].controller.join().await.unwrap();
+    cluster.nodes[&lost].has_topics(5).await;
+    // The leader has borne it.
+    cluster.nodes[&leader].add_topic(5).await;
+    cluster.nodes[&lost].has_topics(6).await;
+    cluster.stop().await;
+}

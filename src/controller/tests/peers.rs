@@ -1,8 +1,11 @@
 //! Who is not taken for a peer: nodes of another cluster, messages for another node, ids that are in use, directories that
 //! have changed. Nothing changes here because of them.
 
+use openraft::raft::VoteRequest;
+
 use super::rig::{Cluster, Machine};
-use crate::controller::rpc::Refusal;
+use crate::controller::raft_types::Vote;
+use crate::controller::rpc::{self, Refusal};
 use crate::types::{DirectoryId, NodeId};
 use crate::wire::messages::raft::Sender;
 use crate::wire::messages::{
@@ -92,6 +95,39 @@ async fn a_voter_with_another_directory_is_refused() {
             .refusal,
         Refusal::IdInUse.code()
     );
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_voters_id_is_not_given_to_another_process() {
+    let cluster = Cluster::start(&[1, 2, 3]).await;
+    let leader = cluster.any().leader_other_than(None).await;
+    let before = cluster.nodes[&leader].handle.leadership().borrow().term;
+    // The leader has spoken to both others; somebody says that he is the leader.
+    let follower = cluster.nodes.keys().copied().find(|id| *id != leader).unwrap();
+    let service = cluster.nodes[&follower].controller.service();
+    let false_leader = sender("test", leader, 4_711, follower);
+    assert_eq!(refusals(&service, &false_leader).await, vec![Refusal::IdInUse.code(); 6]);
+    assert_eq!(cluster.nodes[&leader].handle.leadership().borrow().term, before);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_lacks_what_is_committed_gets_no_vote() {
+    let cluster = Cluster::start(&[1, 2, 3]).await;
+    cluster.any().add_topic(0).await;
+    for (id, node) in &cluster.nodes {
+        let candidate = id % 3 + 1;
+        let term = node.handle.leadership().borrow().term;
+        let request = VoteRequest { vote: Vote::new(term + 10, 3), last_log_id: None };
+        for probe in [true, false] {
+            let directory = u128::try_from(1_000 + candidate).unwrap();
+            let message = rpc::vote_request(sender("test", candidate, directory, *id), probe, &request);
+            let answer = node.controller.service().vote(message).await;
+            assert_eq!((answer.refusal, answer.granted), (0, false));
+        }
+        assert_eq!(node.handle.leadership().borrow().term, term, "nothing has changed");
+    }
     cluster.stop().await;
 }
 

@@ -65,6 +65,10 @@ impl Machine {
         }
     }
 
+    pub fn with_empty_disk(self) -> Machine {
+        Machine { disk: SimDisk::new(), ..self }
+    }
+
     pub fn address(&self) -> &Address {
         &self.address
     }

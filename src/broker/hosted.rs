@@ -16,7 +16,7 @@ use super::messages::{
 use super::outbox::{Outbox, Outlets};
 use super::owed::{Answer, Owed};
 use super::partitions::{Leadership, Partition, Role};
-use crate::replica::{Acks, Effect, FollowerEffect, Leader, LogPosition, Registration};
+use crate::replica::{AckError, Acks, Effect, FollowerEffect, Leader, LogPosition, Registration};
 use crate::storage::log::producer_state::ActiveProducer;
 use crate::storage::log::{self, AppendError, Log, LogConfig, LogError, Origin};
 use crate::types::{MonotonicMs, NodeId, Offset};
@@ -31,12 +31,15 @@ pub(super) struct Desk {
     pub(super) outbox: Outbox,
     effects: Vec<Effect>,
     pub(super) follower_effects: Vec<FollowerEffect>,
+    /// This broker may take itself for unfenced.
+    pub(super) lease_holds: bool,
 }
 
 impl Desk {
     pub(super) fn new(me: NodeId, shard: usize, outlets: Outlets) -> Desk {
         let (now, owed, effects, follower_effects) = Default::default();
-        Desk { me, shard, now, owed, outbox: Outbox::new(outlets), effects, follower_effects }
+        let outbox = Outbox::new(outlets);
+        Desk { me, shard, now, owed, outbox, effects, follower_effects, lease_holds: true }
     }
 }
 
@@ -160,6 +163,10 @@ impl Hosted {
         let HostedRole::Leading(leader) = &mut self.role else {
             return append.reply.answer(Err(ProduceError::NotLeader));
         };
+        if !desk.lease_holds && leader.isr().maximal_len() > 1 {
+            // Another broker of the in-sync set may lead by now.
+            return append.reply.answer(Err(ProduceError::NotLeader));
+        }
         if let Some(Err(refused)) = acks.map(|acks| leader.check_append(acks)) {
             return append.reply.answer(Err(ProduceError::NotEnoughReplicas(refused)));
         }
@@ -187,7 +194,7 @@ impl Hosted {
         match acks {
             None => append.reply.answer(Ok(produced)),
             Some(acks) => {
-                let token = desk.owed.park(Answer::Produce(append.reply, produced));
+                let token = desk.owed.park(Answer::Produce(append.reply, produced, acks));
                 leader.await_ack(token, acks, appended.last_offset.plus(1), deadline, &mut desk.effects);
             }
         }
@@ -387,16 +394,21 @@ impl Hosted {
     }
 
     fn carry_out(&mut self, desk: &mut Desk) {
-        let Desk { effects, owed, outbox, .. } = desk;
+        let Desk { effects, owed, outbox, lease_holds, .. } = desk;
         for effect in effects.drain(..) {
             match effect {
                 Effect::HighWatermark(at) => self.log.set_high_watermark(at),
                 Effect::Answer { token, result } => {
-                    let low_watermark = match &self.role {
-                        HostedRole::Leading(leader) => leader.low_watermark(),
-                        HostedRole::Following(_) | HostedRole::None => self.log.log_start(),
+                    let (low_watermark, is_alone) = match &self.role {
+                        HostedRole::Leading(leader) => {
+                            (leader.low_watermark(), leader.isr().maximal_len() == 1)
+                        }
+                        HostedRole::Following(_) | HostedRole::None => (self.log.log_start(), false),
                     };
-                    owed.take(token).send(result, low_watermark);
+                    let answer = owed.take(token);
+                    let rests_on_lease = !*lease_holds && !is_alone && answer.is_of_leader_alone();
+                    let result = if rests_on_lease { Err(AckError::NotLeader) } else { result };
+                    answer.send(result, low_watermark);
                 }
                 Effect::AlterPartition(alter) => outbox.propose(IsrProposal { id: self.partition.id, alter }),
             }

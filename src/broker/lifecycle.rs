@@ -1,26 +1,38 @@
-//! This broker's place in the cluster: it registers, is unfenced once it serves, and leaves when it stops.
+//! This broker's place in the cluster: it registers, shows by heartbeats that it lives, is unfenced once it serves, and leaves
+//! when it stops.
 //!
-//! Must not know partitions. Invariant: a broker is unfenced only under the registration of this process, whose incarnation
-//! id no other process has.
+//! A handle, cheap to clone; `beat` is the task behind it, which alone speaks with the active controller, one request at a
+//! time: what a heartbeat says is never overtaken by an older one. Must not know partitions. Invariants: a broker is
+//! unfenced only under the registration of this process, whose incarnation id no other process has; the lease is renewed by
+//! answered heartbeats only.
+
+mod beat;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::{Notify, watch};
+
+use super::controller_channel::ControllerChannel;
 use super::dynamic_config::DynamicConfig;
+use super::lease::Lease;
+use super::peer_silence::PeerSilence;
+use super::reconciler::Reconciled;
 use crate::controller::{MetadataHandle, ProposeError};
-use crate::metadata::brokers::{
-    self, BrokerEpochError, Endpoint, Heartbeat, HeartbeatReply, RegisterBrokerError, Registration,
-};
-use crate::metadata::election::ElectionDefaults;
+use crate::metadata::brokers::{BrokerEpochError, Endpoint, Registration};
 use crate::metadata::features::supported_features;
 use crate::metadata::{Image, ImageVersion, topics};
 use crate::types::{BrokerEpoch, DirectoryId, NodeId, TopicIdPartition, Uuid};
 
 /// How long a controlled shutdown may take before the broker goes without.
-const LEAVE_LIMIT: Duration = Duration::from_secs(10);
+const LEAVE_LIMIT: Duration = Duration::from_secs(30);
+/// How long it may take while no controller answers at all.
+const LEAVE_UNHEARD_LIMIT: Duration = Duration::from_secs(3);
 
 /// What a broker says of itself when it registers.
 #[derive(Clone, Debug)]
@@ -40,81 +52,111 @@ pub enum LifecycleError {
     #[error(transparent)]
     Metadata(#[from] ProposeError),
     #[error("the broker cannot register: {0}")]
-    Refused(#[from] RegisterBrokerError),
+    Refused(String),
+    #[error("the broker could not register within initial.broker.registration.timeout.ms: {0}")]
+    NoController(String),
     #[error(transparent)]
     Epoch(#[from] BrokerEpochError),
+    #[error("the broker is shutting down")]
+    ShuttingDown,
+}
+
+/// What the lifecycle works with.
+#[derive(Clone, Debug)]
+pub struct LifecycleParts {
+    pub metadata: MetadataHandle,
+    pub config: Arc<DynamicConfig>,
+    /// With a connection of its own.
+    pub channel: ControllerChannel,
+    pub lease: Lease,
+    pub silence: PeerSilence,
+    /// What this broker has taken in of the metadata.
+    pub reconciled: Reconciled,
+    /// Nobody watches this broker, so it speaks only when it has something to say.
+    pub is_quiet: bool,
 }
 
 /// A registered broker.
 #[derive(Clone, Debug)]
 pub struct Lifecycle {
-    metadata: MetadataHandle,
-    config: Arc<DynamicConfig>,
-    id: NodeId,
-    epoch: BrokerEpoch,
-    directories: Arc<[(DirectoryId, PathBuf)]>,
-    /// Once set, every heartbeat says so: one that does not would bring a broker back that has been let go.
-    leaving: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    parts: LifecycleParts,
+    identity: BrokerIdentity,
+    incarnation: Uuid,
+    epoch: AtomicI64,
+    wants: Mutex<Wants>,
+    /// There is something to say at once.
+    wake: Notify,
+    heard: watch::Sender<Heard>,
+}
+
+/// What the next heartbeat says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Wants {
+    is_ready: bool,
+    is_leaving: bool,
+    failed: Vec<DirectoryId>,
+    /// Grows with each change.
+    generation: u64,
+}
+
+/// What the active controller has answered so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Heard {
+    /// The newest wants that a heartbeat said and that was answered.
+    generation: u64,
+    answers: u64,
+    should_shut_down: bool,
+    /// Why this process can no longer be the broker.
+    ousted: Option<String>,
 }
 
 impl Lifecycle {
-    /// Registers this process. The broker is fenced until [`unfence`](Self::unfence).
+    /// Registers this process, as soon as a controller can be reached. The broker is fenced until
+    /// [`unfence`](Self::unfence).
     pub async fn register(
-        metadata: MetadataHandle,
-        config: Arc<DynamicConfig>,
+        parts: LifecycleParts,
         identity: BrokerIdentity,
-    ) -> Result<Lifecycle, LifecycleError> {
-        let BrokerIdentity { id, endpoints, rack, directories, previous_epoch } = identity;
-        let features: BTreeMap<Arc<str>, (i16, i16)> =
-            supported_features().into_iter().map(|(name, min, max)| (Arc::from(name), (min, max))).collect();
-        let incarnation = Uuid::new_v4();
-        let named: Arc<[(DirectoryId, PathBuf)]> = directories.into();
-        let directories = named.iter().map(|(id, _)| *id).collect();
-        let registration =
-            Registration { id, incarnation, endpoints, features, rack, directories, previous_epoch };
-        let settings = config.clone();
-        // The quorum is this process, so no other can be alive under this id.
-        let decide = move |image: &Image| {
-            brokers::register(image, &registration, false, election_defaults(&settings, image))
+    ) -> Result<(Lifecycle, impl Future<Output = ()> + Send), LifecycleError> {
+        let shared = Shared {
+            parts,
+            identity,
+            incarnation: Uuid::new_v4(),
+            epoch: AtomicI64::new(BrokerEpoch::UNKNOWN.0),
+            wants: Mutex::default(),
+            wake: Notify::new(),
+            heard: watch::Sender::default(),
         };
-        let epoch = metadata.run(decide).await??;
-        let leaving = Arc::default();
-        Ok(Lifecycle { metadata, config, id, epoch, directories: named, leaving })
+        let shared = Arc::new(shared);
+        beat::register_first(&shared).await?;
+        Ok((Lifecycle { shared: Arc::clone(&shared) }, beat::run(shared)))
     }
 
     /// The epoch of this registration.
     pub fn epoch(&self) -> BrokerEpoch {
-        self.epoch
+        self.shared.epoch()
     }
 
     /// Says that this broker has caught up and serves. Returns the version of the image that has it unfenced.
     pub async fn unfence(&self) -> Result<ImageVersion, LifecycleError> {
-        self.heartbeat(Vec::new()).await?;
-        Ok(self.metadata.image().version)
+        self.shared.say(|wants| wants.is_ready = true).await?;
+        let mut images = self.shared.parts.metadata.subscribe();
+        let unfenced = images.wait_for(|image| {
+            image
+                .brokers
+                .get(self.shared.identity.id)
+                .is_some_and(|broker| broker.incarnation == self.shared.incarnation && !broker.fenced)
+        });
+        unfenced.await.map(|image| image.version).map_err(|_| LifecycleError::ShuttingDown)
     }
 
     /// Says that log directories have failed.
     pub async fn report_failed_directories(&self, failed: Vec<DirectoryId>) -> Result<(), LifecycleError> {
-        self.heartbeat(failed).await.map(drop)
-    }
-
-    /// Says which log directories take new partitions, now and whenever that changes. Only once the broker is unfenced.
-    pub async fn follow_cordons(self) {
-        let mut images = self.metadata.subscribe();
-        let mut said: Option<Vec<DirectoryId>> = None;
-        loop {
-            let image = images.borrow_and_update().clone();
-            let now = cordoned(&self.directories, &self.config, &image);
-            if said.as_ref() != Some(&now) {
-                match self.heartbeat(Vec::new()).await {
-                    Ok(_) => said = Some(now),
-                    Err(error) => tracing::warn!("Could not tell of cordoned log directories: {error}"),
-                }
-            }
-            if images.changed().await.is_err() {
-                return;
-            }
-        }
+        self.shared.say(|wants| wants.failed = failed).await
     }
 
     /// Says in which log directories partitions of this broker are.
@@ -122,78 +164,99 @@ impl Lifecycle {
         &self,
         placed: Vec<(TopicIdPartition, DirectoryId)>,
     ) -> Result<(), LifecycleError> {
-        let (id, epoch) = (self.id, self.epoch);
-        let config = Arc::clone(&self.config);
+        let (id, epoch) = (self.shared.identity.id, self.epoch());
+        let config = Arc::clone(&self.shared.parts.config);
         let decide = move |image: &Image| {
-            topics::assign_directories(image, id, epoch, &placed, election_defaults(&config, image))
+            topics::assign_directories(image, id, epoch, &placed, config.at(image).election_defaults())
         };
         // A partition that is gone by now needs no directory.
-        self.metadata.run(decide).await??;
+        self.shared.parts.metadata.run(decide).await??;
         Ok(())
     }
 
-    /// Leaves in an orderly way, unless `controlled.shutdown.enable` is off: whoever can takes over the partitions that this broker leads. Returns when the broker may stop; after
-    /// a while that is without having been let go.
+    /// Resolves, with the reason, when this process can no longer be the broker.
+    pub async fn ousted(&self) -> String {
+        let mut heard = self.shared.heard.subscribe();
+        match heard.wait_for(|heard| heard.ousted.is_some()).await {
+            Ok(heard) => heard.ousted.clone().unwrap_or_default(),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Leaves in an orderly way, unless `controlled.shutdown.enable` is off: whoever can takes over the partitions that this
+    /// broker leads. Returns when the broker may stop; after a while that is without having been let go.
     pub async fn leave(&self) {
-        if !self.config.at(&self.metadata.image()).broker.controlled_shutdown_enable {
+        let shared = &self.shared;
+        if !shared.parts.config.at(&shared.parts.metadata.image()).broker.controlled_shutdown_enable {
             return;
         }
-        self.leaving.store(true, Ordering::Release);
-        let leaving = async {
+        let mut heard = shared.heard.subscribe();
+        let mut answers = heard.borrow_and_update().answers;
+        shared.change(|wants| wants.is_leaving = true);
+        let let_go = async {
             loop {
-                let seen = self.metadata.image().version;
-                if self.heartbeat(Vec::new()).await?.should_shut_down {
-                    return Ok::<_, LifecycleError>(());
+                let next = heard.wait_for(|heard| {
+                    heard.should_shut_down || heard.ousted.is_some() || heard.answers > answers
+                });
+                match tokio::time::timeout(LEAVE_UNHEARD_LIMIT, next).await {
+                    Ok(Ok(heard)) if heard.should_shut_down => return Ok(()),
+                    Ok(Ok(heard)) if heard.ousted.is_none() => answers = heard.answers,
+                    Ok(_) => return Err("another process is the broker"),
+                    Err(_) => return Err("no controller answers"),
                 }
-                let moved = self.metadata.changed(seen);
-                // Others may still have to catch up, which no image tells of.
-                let _ = tokio::time::timeout(Duration::from_millis(100), moved).await;
             }
         };
-        match tokio::time::timeout(LEAVE_LIMIT, leaving).await {
+        match tokio::time::timeout(LEAVE_LIMIT, let_go).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!("Controlled shutdown failed: {error}"),
+            Ok(Err(why)) => tracing::warn!("Controlled shutdown failed: {why}"),
             Err(_) => tracing::warn!("Controlled shutdown took too long"),
         }
     }
+}
 
-    async fn heartbeat(
-        &self,
-        offline_directories: Vec<DirectoryId>,
-    ) -> Result<HeartbeatReply, LifecycleError> {
-        let (id, epoch, config) = (self.id, self.epoch, self.config.clone());
-        let (directories, leaving) = (self.directories.clone(), self.leaving.clone());
-        let decide = move |image: &Image| {
-            let heartbeat = Heartbeat {
-                id,
-                epoch,
-                metadata_offset: image.version.offset().plus(-1),
-                want_fence: false,
-                // Read where heartbeats are in one order, so that none from before `leave` is decided after it.
-                want_shutdown: leaving.load(Ordering::Acquire),
-                offline_directories: offline_directories.clone(),
-                cordoned_directories: Some(cordoned(&directories, &config, image)),
-            };
-            let defaults = election_defaults(&config, image);
-            // Every other broker follows the same log; with a quorum of one there is no other.
-            brokers::heartbeat(image, &heartbeat, true, defaults)
-        };
-        Ok(self.metadata.run(decide).await??)
+impl Shared {
+    fn epoch(&self) -> BrokerEpoch {
+        BrokerEpoch(self.epoch.load(Ordering::Acquire))
     }
-}
 
-/// The directories that take no new partitions, as `cordoned.log.dirs` is set in `image`.
-fn cordoned(
-    directories: &[(DirectoryId, PathBuf)],
-    config: &DynamicConfig,
-    image: &Image,
-) -> Vec<DirectoryId> {
-    let config = config.at(image);
-    let cordoned = directories.iter().filter(|(_, path)| config.broker.cordons(path));
-    cordoned.map(|(id, _)| *id).collect()
-}
+    fn registration(&self, previous_epoch: BrokerEpoch) -> Registration {
+        let features: BTreeMap<Arc<str>, (i16, i16)> =
+            supported_features().into_iter().map(|(name, min, max)| (Arc::from(name), (min, max))).collect();
+        let failed = self.wants().failed.clone();
+        let directories = self.identity.directories.iter().map(|(id, _)| *id);
+        Registration {
+            id: self.identity.id,
+            incarnation: self.incarnation,
+            endpoints: self.identity.endpoints.clone(),
+            features,
+            rack: self.identity.rack.clone(),
+            directories: directories.filter(|id| !failed.contains(id)).collect(),
+            previous_epoch,
+        }
+    }
 
-/// What elections go by on topics that do not say otherwise.
-fn election_defaults(config: &DynamicConfig, image: &Image) -> ElectionDefaults {
-    config.at(image).election_defaults()
+    /// Changes what heartbeats say, and says it at once. Gives the generation of the change.
+    fn change(&self, change: impl FnOnce(&mut Wants)) -> u64 {
+        let mut wants = self.wants();
+        change(&mut wants);
+        wants.generation += 1;
+        self.wake.notify_one();
+        wants.generation
+    }
+
+    /// The same, and waits until the active controller has heard it.
+    async fn say(&self, change: impl FnOnce(&mut Wants)) -> Result<(), LifecycleError> {
+        let generation = self.change(change);
+        let mut heard = self.heard.subscribe();
+        let heard = heard.wait_for(|heard| heard.generation >= generation || heard.ousted.is_some()).await;
+        match heard.as_ref().map(|heard| heard.ousted.clone()) {
+            Ok(None) => Ok(()),
+            Ok(Some(why)) => Err(LifecycleError::Refused(why)),
+            Err(_) => Err(LifecycleError::ShuttingDown),
+        }
+    }
+
+    fn wants(&self) -> MutexGuard<'_, Wants> {
+        self.wants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Must not know offsets. Invariant: a token names one answer from `park` to `take`.
 
-use crate::replica::{AckError, AckToken};
+use crate::replica::{AckError, AckToken, Acks};
 use crate::types::Offset;
 
 use super::messages::{DeleteRecordsError, ProduceError, Produced};
@@ -11,7 +11,7 @@ use super::reply::ReplySlot;
 /// One answer that waits for replicas or for the disk.
 #[derive(Debug)]
 pub(super) enum Answer {
-    Produce(ReplySlot<Result<Produced, ProduceError>>, Produced),
+    Produce(ReplySlot<Result<Produced, ProduceError>>, Produced, Acks),
     DeleteRecords(ReplySlot<Result<Offset, DeleteRecordsError>>),
 }
 
@@ -55,7 +55,7 @@ impl Answer {
     /// Ends the wait: acknowledged, or not.
     pub(super) fn send(self, result: Result<(), AckError>, low_watermark: Offset) {
         match self {
-            Answer::Produce(reply, produced) => {
+            Answer::Produce(reply, produced, _) => {
                 reply.answer(result.map(|()| produced).map_err(|error| ProduceError::Ack(error, produced)));
             }
             Answer::DeleteRecords(reply) => {
@@ -64,10 +64,15 @@ impl Answer {
         }
     }
 
+    /// Whether it rests on this broker's word alone that the records are there.
+    pub(super) fn is_of_leader_alone(&self) -> bool {
+        matches!(self, Answer::Produce(_, _, Acks::Leader))
+    }
+
     /// Ends the wait: the log directory is out of service.
     pub(super) fn send_offline(self) {
         match self {
-            Answer::Produce(reply, _) => reply.answer(Err(ProduceError::Offline)),
+            Answer::Produce(reply, ..) => reply.answer(Err(ProduceError::Offline)),
             Answer::DeleteRecords(reply) => reply.answer(Err(DeleteRecordsError::Offline)),
         }
     }

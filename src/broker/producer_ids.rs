@@ -3,6 +3,7 @@
 //! Must not know producers. Invariant: no id is given out twice; what is left of a block when the broker stops is lost.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -28,11 +29,12 @@ type Answer = oneshot::Sender<Result<ProducerId, ProducerIdError>>;
 pub struct ProducerIds(mpsc::Sender<Answer>);
 
 impl ProducerIds {
-    /// The handle, and the task behind it, which ends with the last handle.
+    /// The handle, and the task behind it, which ends with the last handle. `epoch` tells under which registration the broker
+    /// is now.
     pub fn new(
         metadata: MetadataHandle,
         broker: NodeId,
-        epoch: BrokerEpoch,
+        epoch: Arc<dyn Fn() -> BrokerEpoch + Send + Sync>,
     ) -> (ProducerIds, impl Future<Output = ()> + Send) {
         let (ask, asked) = mpsc::channel(64);
         (ProducerIds(ask), give_out(metadata, broker, epoch, asked))
@@ -49,14 +51,14 @@ impl ProducerIds {
 async fn give_out(
     metadata: MetadataHandle,
     broker: NodeId,
-    epoch: BrokerEpoch,
+    epoch: Arc<dyn Fn() -> BrokerEpoch + Send + Sync>,
     mut asked: mpsc::Receiver<Answer>,
 ) {
     let mut block: Range<i64> = 0..0;
     while let Some(answer) = asked.recv().await {
         let id = match block.next() {
             Some(id) => Ok(ProducerId(id)),
-            None => match new_block(&metadata, broker, epoch).await {
+            None => match new_block(&metadata, broker, epoch()).await {
                 Ok(new) => {
                     block = new;
                     block.next().map(ProducerId).ok_or(AllocateProducerIdsError::Exhausted.into())

@@ -38,6 +38,22 @@ impl Reconciled {
     pub async fn reached(&mut self, version: ImageVersion) -> bool {
         self.0.wait_for(|reached| *reached >= version).await.is_ok()
     }
+
+    /// The version that has taken effect.
+    pub fn version(&self) -> ImageVersion {
+        *self.0.borrow()
+    }
+
+    /// Waits until a version takes effect that was not seen here. False when the broker stops before.
+    pub async fn changed(&mut self) -> bool {
+        self.0.changed().await.is_ok()
+    }
+
+    /// For whoever is tested without a reconciler: as if everything had taken effect.
+    #[cfg(test)]
+    pub(super) fn everything() -> Reconciled {
+        Reconciled(watch::channel(ImageVersion(u64::MAX / 2)).1)
+    }
 }
 
 /// What follows from a change and keeps nobody waiting.

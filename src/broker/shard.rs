@@ -10,6 +10,7 @@ use std::hash::BuildHasherDefault;
 
 use super::clock::Now;
 use super::hosted::{AppendTerms, Desk, Hosted};
+use super::lease::Lease;
 use super::mailbox::Message;
 use super::messages::{DeleteRecords, DeleteRecordsError, Host, Produce, ProduceError};
 use super::outbox::Outlets;
@@ -28,6 +29,7 @@ pub struct Shard {
     offline: HashSet<TopicIdPartition>,
     touched: Vec<TopicIdPartition>,
     desk: Desk,
+    lease: Lease,
     /// No partition has something to do earlier.
     next_deadline: Option<MonotonicMs>,
     /// When to look for what can be forgotten: old batches in memory, expired producers.
@@ -43,10 +45,18 @@ impl Shard {
             offline: HashSet::new(),
             touched: Vec::new(),
             desk: Desk::new(me, index, outlets),
+            lease: Lease::forever(),
             next_deadline: None,
             next_sweep: None,
             is_closed: false,
         }
+    }
+
+    /// The same, with a lease on being unfenced that may run out.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Lease) -> Shard {
+        self.lease = lease;
+        self
     }
 
     /// After [`Message::Close`] no message counts any more.
@@ -62,6 +72,7 @@ impl Shard {
     /// Deals with all messages, then settles the partitions that they touched.
     pub fn step(&mut self, batch: &mut Vec<Message>, now: Now) {
         self.desk.now = now;
+        self.desk.lease_holds = self.lease.holds(now.monotonic);
         for message in batch.drain(..) {
             self.deal_with(message);
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 
+use super::lease::{LEASE_MS, Lease};
 use super::mailbox::Message;
 use super::messages::{ProduceError, Produced};
 use super::partitions::Role;
@@ -82,6 +83,35 @@ fn without_durable_acknowledgement_nothing_waits_for_the_disk() {
     rig.pass(1);
     assert_eq!(rig.flush(), 1);
     assert_eq!(partition.view().flushed, Offset(4));
+}
+
+#[test]
+fn a_leader_whose_lease_has_run_out_promises_nothing_that_others_might_not_keep() {
+    let (_dir, mut rig) = rig();
+    let lease = Lease::expired();
+    rig.shard = rig.shard.with_lease(lease.clone());
+    rig.host(id(1, 0), LogConfig::default(), lead(1, &[1, 2]));
+    rig.host(id(1, 1), LogConfig::default(), lead(1, &[1]));
+    let both = || vec![(id(1, 0), records(&["a"])), (id(1, 1), records(&["a"]))];
+    let is_refused = |answers: &[Result<Produced, ProduceError>]| {
+        // The partition that nobody else could lead goes on.
+        assert!(answers[1].is_ok());
+        matches!(answers[0], Err(ProduceError::NotLeader | ProduceError::Ack(AckError::NotLeader, _)))
+    };
+    for acks in [None, Some(Acks::Leader), Some(Acks::All)] {
+        let produced = rig.produce(acks, both());
+        rig.flush();
+        assert!(is_refused(&now(produced).expect("answered")));
+    }
+    lease.renew(rig.now.monotonic);
+    let produced = rig.produce(Some(Acks::Leader), both());
+    rig.flush();
+    assert!(!is_refused(&now(produced).expect("answered")));
+    // Appended in time, but on the disk only after the process was stopped for a while.
+    let produced = rig.produce(Some(Acks::Leader), both());
+    rig.now.monotonic = rig.now.monotonic.plus(LEASE_MS);
+    rig.flush();
+    assert!(is_refused(&now(produced).expect("answered")));
 }
 
 #[test]

@@ -14,11 +14,13 @@ use tokio::task::JoinHandle;
 
 use super::blocking::blocking;
 use super::checkpoints::{self, CheckpointIntervals, Checkpoints, Periodic};
+use super::controller_channel::ControllerChannel;
 use super::directory::Directory;
 use super::dynamic_config::DynamicConfig;
 use super::fetcher::{self, driver::FetcherContext};
 use super::flusher::DEFAULT_THREADS;
-use super::lifecycle::{BrokerIdentity, Lifecycle, LifecycleError};
+use super::lease::Lease;
+use super::lifecycle::{BrokerIdentity, Lifecycle, LifecycleError, LifecycleParts};
 use super::log_dirs::LogDirs;
 use super::mailbox::{self, ShardSender, mailbox};
 use super::outbox::{Outlets, outlets};
@@ -33,7 +35,7 @@ use crate::metadata::brokers::Endpoint;
 use crate::storage::disk::{Disk, DiskLock};
 use crate::storage::log::{Budgets, Log};
 use crate::storage::log_dir::LogDir;
-use crate::types::NodeId;
+use crate::types::{BrokerEpoch, NodeId};
 
 /// Requests that may wait for one shard; more wait at their connections.
 const MAILBOX_CAPACITY: usize = 1024;
@@ -60,6 +62,10 @@ pub struct BrokerOptions {
     /// The name of the listener through which brokers reach each other.
     pub inter_broker_listener: Arc<str>,
     pub rack: Option<Arc<str>>,
+    /// The way to the active controller.
+    pub controller: ControllerChannel,
+    /// No other node can be told of this broker: it need not show that it lives.
+    pub is_alone: bool,
 }
 
 /// Why a broker does not start.
@@ -80,6 +86,8 @@ pub struct BrokerHandles {
     pub producer_ids: ProducerIds,
     pub reconciled: Reconciled,
     pub lifecycle: Lifecycle,
+    pub controller: ControllerChannel,
+    pub silence: PeerSilence,
     pub log_dirs: Arc<LogDirs>,
 }
 
@@ -100,9 +108,11 @@ pub async fn start(
 ) -> Result<(BrokerHandles, RunningBroker), StartError> {
     let BrokerOptions { id, config, disk, log_dirs, lost_dirs, open_files, endpoints, .. } = options;
     let (rack, listener) = (options.rack, options.inter_broker_listener);
+    let (controller, is_alone) = (options.controller, options.is_alone);
     let broker_config = config.at(&metadata.image()).broker.clone();
     let (outlets, inlets) = outlets();
-    let shards = start_shards(id, &broker_config, &outlets)?;
+    let (lease, silence) = (Lease::expired(), PeerSilence::default());
+    let shards = start_shards(id, &broker_config, &outlets, &lease)?;
     let failure = Arc::new(Notify::new());
     let directories = directories(log_dirs, &shards, &failure);
     let partitions = Partitions::new(shards);
@@ -121,42 +131,65 @@ pub async fn start(
     if identity.directories.is_empty() {
         return Err(StartError::NoDirectory);
     }
-    let fetcher_config = config.clone();
-    let lifecycle = Lifecycle::register(metadata.clone(), config.clone(), identity).await?;
-
     let checkpoints = Arc::new(Checkpoints::new(disk, partitions.clone(), dirs.clone()));
     let (chores, to_do) = mpsc::unbounded_channel();
     let (mut reconciler, reconciled) =
-        Reconciler::new(id, config, partitions.clone(), dirs.clone(), checkpoints.clone(), chores);
+        Reconciler::new(id, config.clone(), partitions.clone(), dirs.clone(), checkpoints.clone(), chores);
+    let parts = LifecycleParts {
+        metadata: metadata.clone(),
+        config: config.clone(),
+        channel: controller.separate(),
+        lease,
+        silence: silence.clone(),
+        reconciled: reconciled.clone(),
+        is_quiet: is_alone,
+    };
+    let (lifecycle, beat) = Lifecycle::register(parts, identity).await?;
+    // It lives from here on, however long its logs take to be recovered.
+    let beat = tokio::spawn(beat);
     let fetching = FetcherContext {
         me: id,
-        epoch: {
-            let lifecycle = lifecycle.clone();
-            Arc::new(move || lifecycle.epoch())
-        },
+        epoch: epoch_of(&lifecycle),
         listener,
         metadata: metadata.clone(),
-        config: fetcher_config,
+        config,
         partitions: partitions.clone(),
-        silence: PeerSilence::default(),
+        silence: silence.clone(),
     };
     // A broker catches up before it says that it serves.
     let fetching = tokio::spawn(fetcher::driver::run(fetching, inlets.leaders));
     reconciler.catch_up(metadata.image()).await;
     tell_strays(&dirs);
     let periodic = checkpoints::spawn(checkpoints.clone(), intervals(&broker_config))?;
-    let (producer_ids, give_out) = ProducerIds::new(metadata.clone(), id, lifecycle.epoch());
-    let old_dirs = dirs.clone();
-    let tasks = vec![
-        fetching,
-        tokio::spawn(reconciler.run(metadata.subscribe())),
-        tokio::spawn(give_out),
+    let (producer_ids, give_out) = ProducerIds::new(metadata.clone(), id, epoch_of(&lifecycle));
+    let reconciling = tokio::spawn(reconciler.run(metadata.subscribe()));
+    let mut tasks = vec![beat, fetching, reconciling, tokio::spawn(give_out)];
+    tasks.extend(look_after(&dirs, &lifecycle, failure, to_do));
+    let log_dirs = dirs;
+    let handles =
+        BrokerHandles { partitions, producer_ids, reconciled, lifecycle, controller, silence, log_dirs };
+    Ok((handles.clone(), RunningBroker { handles, checkpoints, periodic, tasks }))
+}
+
+/// The tasks that deal with log directories.
+fn look_after(
+    dirs: &Arc<LogDirs>,
+    lifecycle: &Lifecycle,
+    failure: Arc<Notify>,
+    to_do: mpsc::UnboundedReceiver<Chore>,
+) -> [JoinHandle<()>; 3] {
+    let old = dirs.clone();
+    [
         tokio::spawn(do_chores(to_do, dirs.clone(), lifecycle.clone())),
         tokio::spawn(report_failures(failure, dirs.clone(), lifecycle.clone())),
-        tokio::task::spawn_blocking(move || old_dirs.remove(&old_dirs.take_interrupted())),
-    ];
-    let handles = BrokerHandles { partitions, producer_ids, reconciled, lifecycle, log_dirs: dirs };
-    Ok((handles.clone(), RunningBroker { handles, checkpoints, periodic, tasks }))
+        tokio::task::spawn_blocking(move || old.remove(&old.take_interrupted())),
+    ]
+}
+
+/// The epoch as it is whenever somebody asks: a broker that was forgotten registers again.
+fn epoch_of(lifecycle: &Lifecycle) -> Arc<dyn Fn() -> BrokerEpoch + Send + Sync> {
+    let lifecycle = lifecycle.clone();
+    Arc::new(move || lifecycle.epoch())
 }
 
 fn directories(log_dirs: Vec<LogDir>, shards: &[ShardSender], failure: &Arc<Notify>) -> Vec<Arc<Directory>> {
@@ -180,18 +213,27 @@ impl RunningBroker {
     /// Lets the cluster know that this broker serves, and waits until its partitions are led.
     pub async fn unfence(&mut self) -> Result<(), LifecycleError> {
         let version = self.handles.lifecycle.unfence().await?;
-        self.tasks.push(tokio::spawn(self.handles.lifecycle.clone().follow_cordons()));
         self.handles.reconciled.reached(version).await;
         Ok(())
+    }
+
+    /// Resolves, with the reason, when this process can no longer be the broker.
+    pub async fn failed(&self) -> String {
+        self.handles.lifecycle.ousted().await
+    }
+
+    /// Leaves the cluster: whoever can takes over what this broker leads. Requests that come meanwhile are still answered.
+    pub async fn leave(&self) {
+        // What is about to be acknowledged should be, before leadership goes.
+        wait_flushed(&self.handles.log_dirs).await;
+        self.handles.lifecycle.leave().await;
     }
 
     /// Leaves the cluster, flushes and closes everything, and notes that it was done in an orderly way. Requests must have ended
     /// before. The locks of the log directories come back, for the metadata log may lie in one.
     pub async fn stop(self) -> Vec<Box<dyn DiskLock>> {
+        self.leave().await;
         let RunningBroker { handles, checkpoints, periodic, tasks } = self;
-        // What is about to be acknowledged should be, before leadership goes.
-        wait_flushed(&handles.log_dirs).await;
-        handles.lifecycle.leave().await;
         for task in tasks {
             task.abort();
         }
@@ -249,13 +291,18 @@ async fn wait_flushed(dirs: &Arc<LogDirs>) {
     .await;
 }
 
-fn start_shards(me: NodeId, config: &BrokerConfig, outlets: &Outlets) -> io::Result<Vec<ShardSender>> {
+fn start_shards(
+    me: NodeId,
+    config: &BrokerConfig,
+    outlets: &Outlets,
+    lease: &Lease,
+) -> io::Result<Vec<ShardSender>> {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let count = usize::try_from(config.num_shard_threads).ok().filter(|count| *count > 0).unwrap_or(cores);
     let mut senders = Vec::with_capacity(count);
     for index in 0..count {
         let (sender, mailbox) = mailbox(MAILBOX_CAPACITY);
-        mailbox::spawn(index, Shard::new(index, me, outlets.clone()), mailbox)?;
+        mailbox::spawn(index, Shard::new(index, me, outlets.clone()).with_lease(lease.clone()), mailbox)?;
         senders.push(sender);
     }
     Ok(senders)

@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::controller_channel::ControllerChannel;
+use super::duty_settings::duty_settings;
 use super::dynamic_config::DynamicConfig;
 use super::partitions::Role;
 use super::rig::{DIRECTORY_ID, ME, open_dir_with_id, readable, records};
 use super::start::{BrokerHandles, BrokerOptions, RunningBroker, start};
 use crate::config::{Layers, Sources, load};
+use crate::controller::duties::ActiveController;
 use crate::controller::{self, Controller, ControllerConfig, Member, MetadataHandle, SnapshotLimits, Timing};
 use crate::metadata::features::bootstrap_records;
 use crate::metadata::{Decision, Image, MetadataVersion, Record};
@@ -32,9 +35,29 @@ struct Node {
     broker: RunningBroker,
 }
 
-fn layers(overrides: &[(&str, &str)]) -> Layers {
+pub(super) fn layers(overrides: &[(&str, &str)]) -> Layers {
     let overrides = overrides.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     load(&Sources { overrides, ..Sources::default() }).unwrap().layers
+}
+
+/// A quorum of one with a new cluster's metadata.
+pub(super) async fn run_quorum(dir: &Path) -> (MetadataHandle, Controller) {
+    let config = ControllerConfig {
+        node_id: ME,
+        cluster_id: "test".into(),
+        dir: dir.to_owned(),
+        disk: Arc::new(RealDisk),
+        me: Member::default(),
+        voters: BTreeMap::from([(ME, Member::default())]),
+        addresses: BTreeMap::new(),
+        servers: Vec::new(),
+        listener: None,
+        segment_bytes: 1 << 20,
+        snapshots: SnapshotLimits::default(),
+        timing: Timing::default(),
+        bootstrap_records: bootstrap_records(MetadataVersion::LATEST, &[], 1).unwrap(),
+    };
+    controller::start(config).await.unwrap()
 }
 
 impl Node {
@@ -49,25 +72,14 @@ impl Node {
         overrides: &[(&str, &str)],
     ) -> Node {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        let config = ControllerConfig {
-            node_id: ME,
-            cluster_id: "test".into(),
-            dir: dir.to_owned(),
-            disk: disk.clone(),
-            me: Member::default(),
-            voters: BTreeMap::from([(ME, Member::default())]),
-            addresses: BTreeMap::new(),
-            servers: Vec::new(),
-            listener: None,
-            segment_bytes: 1 << 20,
-            snapshots: SnapshotLimits::default(),
-            timing: Timing::default(),
-            bootstrap_records: bootstrap_records(MetadataVersion::LATEST, &[], 1).unwrap(),
-        };
-        let (metadata, controller) = controller::start(config).await.unwrap();
+        let (metadata, controller) = run_quorum(dir).await;
+        let config = Arc::new(DynamicConfig::new(ME, layers(overrides)));
+        let settings = duty_settings(config.clone(), "PLAINTEXT".into());
+        let (active, duties) = ActiveController::new(metadata.clone(), metadata.office(), Some(ME), settings);
+        tokio::spawn(duties);
         let options = BrokerOptions {
             id: ME,
-            config: Arc::new(DynamicConfig::new(ME, layers(overrides))),
+            config,
             log_dirs: log_dirs
                 .iter()
                 .filter_map(|(path, id)| Some(open_dir_with_id(&disk, path, (*id)?)))
@@ -82,6 +94,8 @@ impl Node {
             endpoints: Vec::new(),
             inter_broker_listener: "PLAINTEXT".into(),
             rack: None,
+            controller: ControllerChannel::new(Some(active), Arc::new(|| None), "test".into(), "test"),
+            is_alone: true,
         };
         let (handles, mut broker) = start(options, metadata.clone()).await.unwrap();
         broker.unfence().await.unwrap();

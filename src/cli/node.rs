@@ -16,6 +16,7 @@ use super::file_limit;
 use super::voters::Voters;
 use super::{Failure, bootstrap};
 use crate::api::{Api, ListenerInfo, ListenerRole, Node};
+use crate::broker::controller_channel::ControllerChannel;
 use crate::broker::duty_settings::duty_settings;
 use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::loggers::Loggers;
@@ -45,6 +46,7 @@ pub struct RunningNode {
     limits_task: JoinHandle<()>,
     /// Ends with the member of the quorum.
     duties: JoinHandle<()>,
+    channel: ControllerChannel,
     controller_listeners: Listeners,
     /// Bound, and not served before the broker is open.
     waiting: Vec<BoundListener>,
@@ -95,6 +97,7 @@ impl RunningNode {
         let (active, duties) =
             ActiveController::new(metadata.clone(), metadata.office(), local_broker, settings);
         let me = Node { id: node.node_id, cluster_id: Arc::from(directories.cluster_id.as_str()) };
+        let channel = controller_channel(&me, &active, &metadata);
         let raft = controller.service();
         let api = Arc::new(Api::new(me, Arc::clone(&dynamic), metadata.clone(), active, raft, loggers));
         let addresses: Vec<_> = bound
@@ -118,6 +121,7 @@ impl RunningNode {
                 metadata.clone(),
             )),
             duties: tokio::spawn(duties),
+            channel,
             node,
             addresses,
             disk,
@@ -177,6 +181,8 @@ impl RunningNode {
             endpoints: self.endpoints.clone(),
             inter_broker_listener: self.node.inter_broker_listener.as_str().into(),
             rack: self.node.rack.as_deref().map(Arc::from),
+            controller: self.channel.clone(),
+            is_alone: self.is_alone(),
         };
         let (handles, broker) = crate::broker::start::start(options, self.metadata.clone()).await?;
         self.api.open_broker(handles);
@@ -186,6 +192,11 @@ impl RunningNode {
         Ok(())
     }
 
+    /// Whether no other node can be part of its cluster.
+    fn is_alone(&self) -> bool {
+        self.node.stands_alone() && self.node.controller_listeners.is_empty()
+    }
+
     /// The listeners by name, with the addresses that they really have.
     pub fn addresses(&self) -> &[(Arc<str>, SocketAddr)] {
         &self.addresses
@@ -193,13 +204,26 @@ impl RunningNode {
 
     /// Resolves, with the reason, when the node cannot go on.
     pub async fn failed(&self) -> String {
-        self.controller.failed().await
+        let broker = async {
+            match &self.broker {
+                Some(broker) => broker.failed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            why = self.controller.failed() => why,
+            why = broker => why,
+        }
     }
 
-    /// Ends the node in an orderly way: the connections of clients first, then the logs, then the metadata log, through which
-    /// a broker leaves.
+    /// Ends the node in an orderly way: others take over what it leads, while clients are still served and told of them; then
+    /// the connections of clients end, then the logs, then the metadata log.
     pub async fn stop(self) {
         self.limits_task.abort();
+        let has_others = !self.is_alone();
+        if let Some(broker) = self.broker.as_ref().filter(|_| has_others) {
+            broker.leave().await;
+        }
         if let Some(listeners) = self.broker_listeners {
             listeners.stop().await;
         }
@@ -212,6 +236,14 @@ impl RunningNode {
         self.controller.shutdown().await;
         drop((locks, self.directories));
     }
+}
+
+/// The way of this node's broker to the active controller, which may be this node.
+fn controller_channel(me: &Node, active: &ActiveController, metadata: &MetadataHandle) -> ControllerChannel {
+    let metadata = metadata.clone();
+    let find = Arc::new(move || metadata.controller_address(metadata.leader()?));
+    let client_id = format!("broker-{}", me.id);
+    ControllerChannel::new(Some(active.clone()), find, Arc::clone(&me.cluster_id), &client_id)
 }
 
 fn take_directories(disk: &Arc<dyn Disk>, node: &NodeConfig) -> Result<Directories, Failure> {

@@ -10,6 +10,9 @@ typed_config! {
     /// A broker's properties as they hold at one moment.
     pub struct BrokerConfig of Broker {
         request_timeout_ms: i32 = "request.timeout.ms",
+        auto_leader_rebalance_enable: bool = "auto.leader.rebalance.enable",
+        leader_imbalance_check_interval_seconds: i64 = "leader.imbalance.check.interval.seconds",
+        unclean_leader_election_interval_ms: i64 = "unclean.leader.election.interval.ms",
         broker_heartbeat_interval_ms: i32 = "broker.heartbeat.interval.ms",
         broker_session_timeout_ms: i32 = "broker.session.timeout.ms",
         initial_broker_registration_timeout_ms: i32 = "initial.broker.registration.timeout.ms",

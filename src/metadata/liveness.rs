@@ -106,9 +106,11 @@ impl Liveness {
     pub fn new(config: LivenessConfig, me: Option<NodeId>, brokers: &Brokers, now: MonotonicMs) -> Liveness {
         let mut liveness = Liveness { config, me, contacts: BTreeMap::new(), last_tick: now };
         liveness.follow(brokers, now);
-        for contact in liveness.contacts.values_mut().filter(|contact| contact.is_watched(me)) {
+        for contact in liveness.contacts.values_mut() {
             contact.is_presumed = true;
-            contact.dial(now);
+            if contact.is_watched(me) {
+                contact.dial(now);
+            }
         }
         liveness
     }
@@ -183,6 +185,10 @@ impl Liveness {
         let Some(contact) = self.contacts.get(&id).filter(|contact| contact.epoch == epoch) else {
             return false;
         };
+        if contact.is_presumed && (Some(id) == self.me || !contact.is_active()) {
+            // Of this very node it was an earlier process, and whoever is fenced has no need to hurry.
+            return false;
+        }
         let limit = if contact.is_presumed { BENEFIT_MS } else { self.config.session_ms };
         Some(id) == self.me || !contact.is_lost && now.since(contact.last_heard) < limit
     }

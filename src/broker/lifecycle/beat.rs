@@ -37,19 +37,17 @@ pub(super) async fn register_first(shared: &Shared) -> Result<(), LifecycleError
     let mut told = String::new();
     loop {
         let attempt = shared.register(shared.identity.previous_epoch).await;
-        let (why, limit) = match attempt {
+        let why = match attempt {
             Ok(()) => return Ok(()),
             Err(RegisterCallError::Refused(why)) => return Err(LifecycleError::Refused(why)),
-            Err(RegisterCallError::Unavailable(why)) => (why, limit),
-            Err(duplicate @ RegisterCallError::Duplicate) => (duplicate.to_string(), duplicate_limit),
+            Err(duplicate @ RegisterCallError::Duplicate) if started.elapsed() >= duplicate_limit => {
+                return Err(LifecycleError::Refused(duplicate.to_string()));
+            }
+            Err(RegisterCallError::Unavailable(why)) if started.elapsed() >= limit => {
+                return Err(LifecycleError::NoController(why));
+            }
+            Err(error) => error.to_string(),
         };
-        if started.elapsed() >= limit {
-            return Err(if limit == duplicate_limit {
-                LifecycleError::Refused(why)
-            } else {
-                LifecycleError::NoController(why)
-            });
-        }
         if told != why {
             tracing::info!("Broker {} waits for its registration: {why}", shared.identity.id);
             told = why;

@@ -41,6 +41,8 @@ impl Rig {
             // Longer than any test.
             session_ms: 3_600_000,
             listener: "PLAINTEXT".into(),
+            rebalance_interval: None,
+            unclean_interval: std::time::Duration::from_secs(3600),
         };
         let (active, task) = ActiveController::new(metadata.clone(), watched, None, Arc::new(settings));
         tokio::spawn(task);
@@ -96,7 +98,7 @@ async fn a_broker_lives_as_long_as_its_heartbeats_are_answered() {
     assert!(!lease.holds(MonotonicMs(clock::monotonic().0 + 3_600_000)));
     // It may go at once, since it leads nothing.
     lifecycle.leave().await;
-    rig.broker_that(|broker| broker.fenced && broker.in_controlled_shutdown).await;
+    rig.broker_that(|broker| broker.fenced).await;
     beat.abort();
     rig.member.shutdown().await;
 }

@@ -11,9 +11,9 @@ const REPLICA_SELECTORS: &[&str] = &["org.apache.kafka.common.replica.RackAwareR
 pub(super) const DEFS: &[ConfigDef] = &[
     int("default.replication.factor", "1")
         .doc("How many replicas a topic gets whose creator does not say."),
-    boolean("unclean.leader.election.enable", "false").high().cluster_wide().instead(NO_CLUSTER)
+    boolean("unclean.leader.election.enable", "false").high().cluster_wide()
         .doc("Whether a replica that is not in sync may lead when no other is left, which loses records."),
-    long("unclean.leader.election.interval.ms", "300000").at_least(1).internal().instead(NO_CLUSTER)
+    long("unclean.leader.election.interval.ms", "300000").at_least(1).internal()
         .doc("How often partitions without a leader are looked at for that."),
     long("replica.lag.time.max.ms", "30000").high()
         .doc("How long a follower may be behind before it is not in sync."),
@@ -40,9 +40,9 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How many connections a follower keeps to each leader."),
     int("num.replica.alter.log.dirs.threads", "").null().high().instead(NO_MOVES)
         .doc("Threads that move replicas between directories; unset, one for each directory."),
-    boolean("auto.leader.rebalance.enable", "true").high().instead(NO_CLUSTER)
+    boolean("auto.leader.rebalance.enable", "true").high()
         .doc("Whether leadership returns to preferred replicas by itself."),
-    long("leader.imbalance.check.interval.seconds", "300").at_least(1).high().instead(NO_CLUSTER)
+    long("leader.imbalance.check.interval.seconds", "300").at_least(1).high()
         .doc("How often that is looked for."),
     int("controller.socket.timeout.ms", "30000").instead(NO_CLUSTER)
         .doc("How long a broker waits for the controller's answer."),

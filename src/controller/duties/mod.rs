@@ -3,10 +3,11 @@
 //!
 //! [`ActiveController`] is a cheap handle, on every member of the quorum; it acts only while this node leads. Decisions are
 //! those of `metadata`; what is not in the metadata (contacts, suspicions) is in [`Liveness`], made anew for each term.
-//! `watch` is the task that carries out its verdicts. Must not know sockets of clients, or error codes.
+//! `watch` is the task that carries out its verdicts, `periodic` the one for elections that are due from time to time. Must not know sockets of clients, or error codes.
 //!
 //! Invariant: nobody is fenced in a term that has ended: the decision itself looks at the office once more.
 
+mod periodic;
 mod presence;
 mod watch;
 
@@ -14,6 +15,7 @@ mod watch;
 mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch as channel};
 use tokio::time::Instant;
@@ -43,6 +45,10 @@ pub struct DutySettings {
     pub session_ms: i64,
     /// The listener at which brokers are dialled.
     pub listener: Arc<str>,
+    /// `leader.imbalance.check.interval.seconds`, if `auto.leader.rebalance.enable` is on.
+    pub rebalance_interval: Option<Duration>,
+    /// `unclean.leader.election.interval.ms`
+    pub unclean_interval: Duration,
 }
 
 /// The settings that go with an image.
@@ -89,7 +95,7 @@ struct Term {
 }
 
 impl ActiveController {
-    /// The handle, and the task that watches brokers while this node leads.
+    /// The handle, and the task that watches brokers and balances leaders while this node leads.
     pub fn new(
         metadata: MetadataHandle,
         office: Office,
@@ -99,7 +105,13 @@ impl ActiveController {
         let (term, wake, started) = (Mutex::default(), Notify::new(), Instant::now());
         let inner = Arc::new(Inner { metadata, office, me, settings, term, wake, started });
         let controller = ActiveController { inner };
-        (controller.clone(), watch::run(controller))
+        let task = {
+            let (watched, periodic) = (controller.clone(), controller.clone());
+            async move {
+                tokio::join!(watch::run(watched), periodic::run(periodic));
+            }
+        };
+        (controller, task)
     }
 
     /// Whether this node leads the quorum, as far as it knows.
@@ -245,6 +257,10 @@ impl Inner {
             }
         };
         Some(act(&mut term.insert(current).liveness, now))
+    }
+
+    fn settings_now(&self) -> DutySettings {
+        (self.settings)(&self.metadata.image())
     }
 
     fn config(&self, image: &Image) -> LivenessConfig {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 
@@ -13,8 +14,11 @@ use crate::metadata::brokers::{
 };
 use crate::metadata::election::ElectionDefaults;
 use crate::metadata::features::supported_features;
-use crate::metadata::{Image, liveness::LivenessConfig};
-use crate::types::{BrokerEpoch, NodeId, Offset, Uuid};
+use crate::metadata::liveness::LivenessConfig;
+use crate::metadata::{Decision, Image, Record};
+use crate::types::{BrokerEpoch, NodeId, Offset, PartitionIndex, Uuid};
+use crate::wire::messages::StrBytes;
+use crate::wire::messages::metadata::{PartitionRecord, TopicRecord};
 
 struct Rig {
     _dir: tempfile::TempDir,
@@ -26,14 +30,20 @@ struct Rig {
 
 impl Rig {
     async fn start() -> Rig {
+        Rig::balancing(None).await
+    }
+
+    async fn balancing(rebalance_interval: Option<Duration>) -> Rig {
         let (dir, disk) = real();
         let (metadata, member) = run_node(&disk, dir.path()).await;
         let (office, watched): (_, Office) = tokio::sync::watch::channel(Some(1));
-        let settings = |_: &Image| DutySettings {
+        let settings = move |_: &Image| DutySettings {
             defaults: ElectionDefaults::default(),
             // Longer than any test.
             session_ms: 3_600_000,
             listener: "PLAINTEXT".into(),
+            rebalance_interval,
+            unclean_interval: Duration::from_secs(3600),
         };
         let (active, task) = ActiveController::new(metadata.clone(), watched, None, Arc::new(settings));
         tokio::spawn(task);
@@ -167,6 +177,37 @@ async fn a_broker_leaves_when_all_others_know() {
     let gone = rig.active.unregister(NodeId(3)).await;
     assert_eq!(gone, Err(DutyError::Refused(BrokerEpochError::NotRegistered(NodeId(3)))));
     assert!(rig.active.heartbeat(heartbeat(2, stays), Vec::new()).await.is_ok());
+    rig.member.shutdown().await;
+}
+
+#[tokio::test]
+async fn leadership_goes_back_to_preferred_replicas() {
+    let rig = Rig::balancing(Some(Duration::from_millis(1))).await;
+    let (first, second) = (TcpListener::bind(("127.0.0.1", 0)), TcpListener::bind(("127.0.0.1", 0)));
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    for (id, listener) in [(2, &first), (3, &second)] {
+        rig.join(id, listener.local_addr().unwrap().port()).await;
+    }
+    let topic_id = Uuid::from_u128(500);
+    let records: Vec<Record> = vec![
+        TopicRecord { name: StrBytes::from_static_str("t"), topic_id, ..TopicRecord::default() }.into(),
+        PartitionRecord {
+            topic_id,
+            partition_id: 0,
+            replicas: vec![2, 3],
+            isr: vec![2, 3],
+            leader: 3,
+            ..Default::default()
+        }
+        .into(),
+    ];
+    rig.metadata.run(move |_| Decision::new(records.clone(), ())).await.unwrap();
+    let mut images = rig.metadata.subscribe();
+    let balanced = images.wait_for(|image| {
+        let partition = image.topics.partition(topic_id, PartitionIndex(0));
+        partition.is_some_and(|partition| partition.leader == NodeId(2))
+    });
+    balanced.await.map(drop).unwrap();
     rig.member.shutdown().await;
 }
 

@@ -157,19 +157,27 @@ impl Pace {
     /// Stands for election, if a majority says that it would vote for this node.
     async fn stand(&self, metrics: &watch::Receiver<Metrics>) -> bool {
         let configs = metrics.borrow().membership_config.membership().get_joint_config().clone();
-        let stands = self.would_win(&configs).await;
-        if stands {
-            tracing::debug!("standing for election");
-            // A member that has ended elects nobody.
-            let _ = self.raft.trigger().elect().await;
+        let me = raft_id(self.peers.me.node);
+        let Some(vote) = self.vote().await else { return false };
+        if self.pulse.elects_other_than(me) || !self.would_win(me, vote, &configs).await {
+            return false;
         }
-        stands
+        // Another may have been faster, and has this node's vote by now.
+        if self.vote().await != Some(vote) {
+            return false;
+        }
+        tracing::debug!("standing for election");
+        self.pulse.stands(me);
+        // A member that has ended elects nobody.
+        self.raft.trigger().elect().await.is_ok()
     }
 
-    async fn would_win(&self, configs: &[BTreeSet<RaftNodeId>]) -> bool {
-        let me = raft_id(self.peers.me.node);
-        let vote = self.raft.with_raft_state(|state| *state.vote_ref()).await;
-        let Ok(vote) = vote else { return false };
+    /// The vote of this node, as long as the member runs.
+    async fn vote(&self) -> Option<Vote> {
+        self.raft.with_raft_state(|state| *state.vote_ref()).await.ok()
+    }
+
+    async fn would_win(&self, me: RaftNodeId, vote: Vote, configs: &[BTreeSet<RaftNodeId>]) -> bool {
         let next = Vote::new(vote.leader_id.term + 1, me);
         let request = VoteRequest { vote: next, last_log_id: self.store.last_log_id() };
         let others: BTreeSet<RaftNodeId> = configs.iter().flatten().copied().filter(|id| *id != me).collect();

@@ -9,6 +9,8 @@ use tokio::sync::watch;
 
 use crate::controller::raft_types::RaftNodeId;
 
+/// An election that began so recently is let go on before the next one.
+const ELECTION: Duration = Duration::from_millis(250);
 /// How long a question waits for the check of a connection that has just broken.
 const CHECK_LIMIT: Duration = Duration::from_millis(300);
 
@@ -28,24 +30,41 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Pulse {
     heard: Mutex<Option<Instant>>,
+    /// Who stands for election, as far as this node has a part in it, and since when.
+    candidate: Mutex<Option<(RaftNodeId, Instant)>>,
     verdict: watch::Sender<Verdict>,
 }
 
 impl Default for Pulse {
     fn default() -> Pulse {
-        Pulse { heard: Mutex::new(None), verdict: watch::Sender::new(Verdict::Unknown) }
+        Pulse {
+            heard: Mutex::new(None),
+            candidate: Mutex::new(None),
+            verdict: watch::Sender::new(Verdict::Unknown),
+        }
     }
 }
 
 impl Pulse {
     /// A leader has spoken, so it lives.
     pub fn heard(&self) {
-        *self.lock() = Some(Instant::now());
+        *lock(&self.heard) = Some(Instant::now());
+    }
+
+    /// A node stands for election: this one, or one that has its vote.
+    pub fn stands(&self, candidate: RaftNodeId) {
+        *lock(&self.candidate) = Some((candidate, Instant::now()));
+    }
+
+    /// Whether an election of another than `node` is under way.
+    pub fn elects_other_than(&self, node: RaftNodeId) -> bool {
+        let candidate = *lock(&self.candidate);
+        candidate.is_some_and(|(candidate, since)| candidate != node && since.elapsed() < ELECTION)
     }
 
     /// When a leader spoke last.
     pub fn last_heard(&self) -> Option<Instant> {
-        *self.lock()
+        *lock(&self.heard)
     }
 
     pub fn judge(&self, verdict: Verdict) {
@@ -65,8 +84,8 @@ impl Pulse {
             Ok(Err(_)) | Err(_) => false,
         }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -177,27 +177,34 @@ impl Inner {
         let request = rpc::read_vote_request(message)?;
         let vote = self.raft.with_raft_state(|state| *state.vote_ref()).await;
         let (vote, last_log_id) = (vote.map_err(|_| Refusal::Unable)?, self.store.last_log_id());
-        let misses_leader = self.misses_leader(raft_id(candidate)).await;
-        let would = misses_leader && request.last_log_id >= last_log_id;
+        let id = raft_id(candidate);
+        // One election is enough; a candidate that has begun is not held up, as the higher of two votes wins.
+        let has_other = message.probe && self.pulse.elects_other_than(id);
+        let would = request.last_log_id >= last_log_id && !has_other && self.misses_leader(id).await;
         if message.probe || !would {
             let answer = VoteResponse { vote, vote_granted: would, last_log_id };
             return Ok(rpc::vote_response(&answer));
         }
-        self.give_vote(request, vote.committed).await
+        self.give_vote(id, request, vote.committed).await
     }
 
     /// openraft gives no vote while a leader's lease lasts, however dead that leader is known to be. A candidate has no
     /// leader, so this node becomes one first.
     async fn give_vote(
         &self,
+        candidate: RaftNodeId,
         request: VoteRequest<RaftNodeId>,
         has_leader: bool,
     ) -> Result<RaftVoteResponse, Refusal> {
         let recent = self.pulse.last_heard().is_some_and(|at| at.elapsed() < self.lease);
         if has_leader && recent {
+            self.pulse.stands(raft_id(self.peers.me.node));
             self.raft.trigger().elect().await.map_err(|_| Refusal::Unable)?;
         }
         let answer = self.raft.vote(request).await.map_err(|_| Refusal::Unable)?;
+        if answer.vote_granted {
+            self.pulse.stands(candidate);
+        }
         Ok(rpc::vote_response(&answer))
     }
 

@@ -5,12 +5,13 @@
 use std::sync::Arc;
 
 use super::fetch::FetchSessions;
+use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::log_dirs::LogDirs;
 use crate::broker::partitions::Partitions;
 use crate::broker::producer_ids::ProducerIds;
 use crate::broker::reconciler::Reconciled;
 use crate::broker::start::BrokerHandles;
-use crate::config::BrokerConfig;
+use crate::broker::throttles::ReplicationThrottle;
 
 /// A fetch session that was used so recently is not pushed out by another of its kind; Kafka's fixed value.
 const FETCH_SESSION_EVICTION_MS: i64 = 120_000;
@@ -21,13 +22,17 @@ pub struct BrokerPart {
     pub reconciled: Reconciled,
     pub log_dirs: Arc<LogDirs>,
     pub fetch_sessions: FetchSessions,
+    /// What leaders here may send to replicas that are throttled.
+    pub throttle: ReplicationThrottle,
 }
 
 impl BrokerPart {
-    pub fn new(handles: BrokerHandles, settings: &BrokerConfig) -> BrokerPart {
+    pub fn new(handles: BrokerHandles, config: &Arc<DynamicConfig>) -> BrokerPart {
+        let settings = &config.latest().broker;
         let BrokerHandles { partitions, producer_ids, reconciled, log_dirs, .. } = handles;
         let slots = usize::try_from(settings.max_incremental_fetch_session_cache_slots).unwrap_or(0);
+        let throttle = ReplicationThrottle::of_leaders(Arc::clone(config));
         let fetch_sessions = FetchSessions::new(slots, FETCH_SESSION_EVICTION_MS);
-        BrokerPart { partitions, producer_ids, reconciled, log_dirs, fetch_sessions }
+        BrokerPart { partitions, producer_ids, reconciled, log_dirs, fetch_sessions, throttle }
     }
 }

@@ -108,7 +108,7 @@ impl Api {
 
     /// From here on broker listeners can be served.
     pub fn open_broker(&self, handles: BrokerHandles) {
-        let part = BrokerPart::new(handles, &self.config.latest().broker);
+        let part = BrokerPart::new(handles, &self.config);
         assert!(self.broker.set(part).is_ok(), "a node has one broker");
     }
 

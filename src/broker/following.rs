@@ -21,6 +21,8 @@ pub(super) struct Following {
     pub(super) core: Follower,
     /// The metadata says that the leader was elected uncleanly.
     leader_recovers: bool,
+    /// What the leader last said to be committed: who lacks that is not in sync, and may be throttled.
+    committed: Option<Offset>,
     /// What was last told, and to whose fetcher.
     told: Option<(NodeId, Wants, bool)>,
     /// The fetcher waits for word, also when nothing has changed.
@@ -49,7 +51,8 @@ impl Hosted {
             self.resign(desk);
             let config = self.config.follower.core;
             let core = Follower::new(told_to, self.follower_log(), config, &mut desk.follower_effects);
-            let following = Following { core, leader_recovers, told: None, owes_word: false };
+            let following =
+                Following { core, leader_recovers, committed: None, told: None, owes_word: false };
             self.role = HostedRole::Following(Box::new(following));
         }
         let HostedRole::Following(following) = &self.role else { return };
@@ -78,11 +81,13 @@ impl Hosted {
         let now = desk.now.monotonic;
         let HostedRole::Following(following) = &mut self.role else { return };
         following.owes_word = true;
-        let (core, out) = (&mut following.core, &mut desk.follower_effects);
+        let Following { core, committed, .. } = &mut **following;
+        let out = &mut desk.follower_effects;
         let mut came = Bytes::new();
         match answer {
             LeaderAnswer::Records { asked, records, high_watermark, log_start } => {
                 let has_records = !records.is_empty();
+                *committed = Some(high_watermark);
                 came = records;
                 let answer = FetchAnswer::Agrees { has_records, high_watermark, log_start };
                 core.answered(&asked, answer, now, out);
@@ -224,8 +229,10 @@ impl Hosted {
 
     /// Ends the step of a follower: its leader's fetcher hears what it wants.
     pub(super) fn tell_wants(&mut self, desk: &mut Desk) {
-        let throttled = self.config.follower.throttled;
+        let log_end = self.log.log_end();
         let HostedRole::Following(following) = &mut self.role else { return };
+        let is_behind = following.committed.is_none_or(|committed| log_end < committed);
+        let throttled = self.config.follower.throttled && is_behind;
         let (leader, wants) = (following.core.leader(), following.core.wants(desk.now.monotonic));
         let news = Some((leader, wants, throttled));
         if following.told == news && !following.owes_word {

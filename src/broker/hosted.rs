@@ -89,6 +89,7 @@ impl Hosted {
             is_touched: false,
             log,
         };
+        hosted.partition.set_throttled(config.leader_throttled);
         hosted.assume(role, desk);
         hosted
     }
@@ -276,6 +277,7 @@ impl Hosted {
     pub(super) fn configure(&mut self, log: Arc<LogConfig>, config: ReplicaSettings, desk: &mut Desk) {
         self.log.update_config(log);
         self.config = config;
+        self.partition.set_throttled(config.leader_throttled);
         match &mut self.role {
             HostedRole::Leading(leader) => {
                 leader.configure(config.leader, desk.now.monotonic, &mut desk.effects);

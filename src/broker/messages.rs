@@ -108,6 +108,8 @@ pub struct Host {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaSettings {
     pub leader: ReplicaConfig,
+    /// It is listed in `leader.replication.throttled.replicas`.
+    pub leader_throttled: bool,
     pub follower: FollowerSettings,
 }
 

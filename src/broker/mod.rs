@@ -25,6 +25,7 @@ pub mod read_replicas;
 pub mod serving;
 pub mod fetcher;
 pub mod isr_changes;
+pub mod throttles;
 pub mod checkpoints;
 
 pub mod settings;

@@ -60,6 +60,8 @@ pub struct Partition {
     leadership: ArcSwap<Leadership>,
     /// See [`Partition::watches_followers`].
     watches_followers: AtomicBool,
+    /// The leader here sends to followers that are not in sync only while `leader.replication.throttled.rate` allows.
+    is_throttled: AtomicBool,
 }
 
 impl Partition {
@@ -76,9 +78,28 @@ impl Partition {
             epoch_start: None,
         };
         let (waiters, leadership) = (Arc::default(), ArcSwap::from_pointee(leadership));
-        let watches_followers = AtomicBool::new(false);
+        let (watches_followers, is_throttled) = Default::default();
         let read_replicas = ReadReplicas::default();
-        Partition { id, name, directory, waiters, read_replicas, views, leadership, watches_followers }
+        Partition {
+            id,
+            name,
+            directory,
+            waiters,
+            read_replicas,
+            views,
+            leadership,
+            watches_followers,
+            is_throttled,
+        }
+    }
+
+    /// Whether this replica is listed in `leader.replication.throttled.replicas`.
+    pub fn is_throttled(&self) -> bool {
+        self.is_throttled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_throttled(&self, throttled: bool) {
+        self.is_throttled.store(throttled, Ordering::Relaxed);
     }
 
     /// Whether the leader here wants to hear of every fetch of a follower, because one is not in sync. Otherwise only those

@@ -236,7 +236,8 @@ impl Reconciler {
     fn host(&self, replica: &Replica, opened: Opened, image: &Image) -> Host {
         let Opened { log, directory } = opened;
         let partition = Partition::new(replica.id, replica.name.clone(), directory, log.views());
-        let config = self.settings.of_topic(image, &replica.name.topic).replica;
+        let settings = self.settings.of_topic(image, &replica.name.topic);
+        let config = settings.replica(replica.id.partition, self.me);
         Host { partition: Arc::new(partition), log, config, role: self.role(replica, image) }
     }
 
@@ -300,7 +301,8 @@ impl Reconciler {
 
     async fn configure_one(&self, id: TopicIdPartition, topic: &str, image: &Image) {
         let settings = self.settings.of_topic(image, topic);
-        self.tell(&id, Message::Configure(id, settings.log, settings.replica)).await;
+        self.tell(&id, Message::Configure(id, settings.log.clone(), settings.replica(id.partition, self.me)))
+            .await;
     }
 }
 

@@ -72,6 +72,7 @@ pub(super) fn follow(leader: i32, leader_epoch: i32) -> RoleSpec {
 pub(super) fn replica_config(config: &LogConfig) -> ReplicaSettings {
     let durable_acks = config.flush_before_ack;
     ReplicaSettings {
+        leader_throttled: false,
         leader: ReplicaConfig { min_insync_replicas: 1, durable_acks, lag_time_max_ms: 30_000 },
         follower: FollowerSettings {
             core: FollowerConfig { backoff_max_ms: 1000 },

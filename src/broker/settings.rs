@@ -2,6 +2,7 @@
 //!
 //! Must not know where configuration is kept. Invariant: topics without values of their own share one [`LogConfig`].
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::dynamic_config::{Effective, texts};
@@ -10,14 +11,60 @@ use crate::config::{BrokerConfig, MessageTimestampType, Texts, TopicCompression,
 use crate::metadata::Image;
 use crate::replica::{FollowerConfig, ReplicaConfig};
 use crate::storage::log::{CompressionPolicy, LogConfig};
+use crate::types::{NodeId, PartitionIndex};
 use crate::wire::batch::TimestampType;
 use crate::wire::compression::Compression;
 
-/// The settings of one partition.
+/// The settings of a topic's partitions.
 #[derive(Clone, Debug)]
 pub struct PartitionSettings {
     pub log: Arc<LogConfig>,
-    pub replica: ReplicaSettings,
+    /// Of a replica that is not throttled.
+    replica: ReplicaSettings,
+    leaders_throttled: Arc<ThrottledReplicas>,
+    followers_throttled: Arc<ThrottledReplicas>,
+}
+
+impl PartitionSettings {
+    /// The settings of the replica of a partition on the node `me`.
+    pub fn replica(&self, partition: PartitionIndex, me: NodeId) -> ReplicaSettings {
+        ReplicaSettings {
+            leader: self.replica.leader,
+            leader_throttled: self.leaders_throttled.lists(partition, me),
+            follower: FollowerSettings {
+                throttled: self.followers_throttled.lists(partition, me),
+                ..self.replica.follower
+            },
+        }
+    }
+}
+
+/// Which replicas of a topic are throttled.
+#[derive(Debug, PartialEq, Eq)]
+enum ThrottledReplicas {
+    All,
+    Listed(BTreeSet<(PartitionIndex, NodeId)>),
+}
+
+impl ThrottledReplicas {
+    /// From the values of the property, whose rule has refused what does not parse.
+    fn new(values: &[String]) -> ThrottledReplicas {
+        if values.iter().any(|value| value == "*") {
+            return ThrottledReplicas::All;
+        }
+        let listed = values.iter().filter_map(|value| {
+            let (partition, node) = value.split_once(':')?;
+            Some((PartitionIndex(partition.trim().parse().ok()?), NodeId(node.trim().parse().ok()?)))
+        });
+        ThrottledReplicas::Listed(listed.collect())
+    }
+
+    fn lists(&self, partition: PartitionIndex, node: NodeId) -> bool {
+        match self {
+            ThrottledReplicas::All => true,
+            ThrottledReplicas::Listed(listed) => listed.contains(&(partition, node)),
+        }
+    }
 }
 
 /// The settings of this broker under one image.
@@ -65,8 +112,14 @@ fn partition_settings(topic: &TopicConfig, broker: &BrokerConfig) -> PartitionSe
         may_lack_committed: topic.unclean_leader_election_enable || !topic.flush_before_ack,
         throttled: false,
     };
-    let replica = ReplicaSettings { leader, follower };
-    PartitionSettings { log: Arc::new(log_config(topic, broker)), replica }
+    let replica = ReplicaSettings { leader, leader_throttled: false, follower };
+    let throttled = |values: &[String]| Arc::new(ThrottledReplicas::new(values));
+    PartitionSettings {
+        log: Arc::new(log_config(topic, broker)),
+        replica,
+        leaders_throttled: throttled(&topic.leader_replication_throttled_replicas),
+        followers_throttled: throttled(&topic.follower_replication_throttled_replicas),
+    }
 }
 
 fn log_config(topic: &TopicConfig, broker: &BrokerConfig) -> LogConfig {
@@ -112,4 +165,19 @@ fn compression(policy: TopicCompression) -> CompressionPolicy {
 /// The validators of the table have refused what is negative.
 fn size(bytes: i32) -> u32 {
     u32::try_from(bytes).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn throttled_replicas_are_listed_or_all() {
+        let listed = |values: &[&str], partition, node| {
+            let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+            ThrottledReplicas::new(&values).lists(PartitionIndex(partition), NodeId(node))
+        };
+        assert!(listed(&["0:1", "2:3"], 2, 3) && !listed(&["0:1", "2:3"], 2, 1));
+        assert!(listed(&["*"], 7, 7) && !listed(&[], 0, 1) && !listed(&["none"], 0, 1));
+    }
 }

@@ -29,6 +29,7 @@ use super::peer_silence::PeerSilence;
 use super::producer_ids::ProducerIds;
 use super::reconciler::{Chore, Reconciled, Reconciler};
 use super::shard::Shard;
+use super::throttles::ReplicationThrottle;
 use crate::config::BrokerConfig;
 use crate::controller::MetadataHandle;
 use crate::metadata::brokers::Endpoint;
@@ -152,6 +153,7 @@ pub async fn start(
         epoch: epoch_of(&lifecycle),
         listener,
         metadata: metadata.clone(),
+        throttle: ReplicationThrottle::of_followers(config.clone()),
         config,
         partitions: partitions.clone(),
         silence: silence.clone(),

@@ -55,6 +55,8 @@ typed_config! {
         replica_fetch_wait_max_ms: i32 = "replica.fetch.wait.max.ms",
         replica_socket_timeout_ms: i32 = "replica.socket.timeout.ms",
         num_replica_fetchers: i32 = "num.replica.fetchers",
+        leader_replication_throttled_rate: Option<i64> = "leader.replication.throttled.rate",
+        follower_replication_throttled_rate: Option<i64> = "follower.replication.throttled.rate",
         replica_lag_time_max_ms: i64 = "replica.lag.time.max.ms",
         replica_high_watermark_checkpoint_interval_ms: i64 = "replica.high.watermark.checkpoint.interval.ms",
         num_recovery_threads_per_data_dir: i32 = "num.recovery.threads.per.data.dir",

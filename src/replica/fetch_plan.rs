@@ -156,6 +156,15 @@ impl FetchPlan {
         self.members.contains_key(&partition)
     }
 
+    pub fn is_throttled(&self, partition: TopicIdPartition) -> bool {
+        self.members.get(&partition).is_some_and(|member| member.throttled)
+    }
+
+    /// Whether some partition must wait while the quota is exceeded.
+    pub fn has_throttled(&self) -> bool {
+        self.members.values().any(|member| member.throttled && member.want.is_some())
+    }
+
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }

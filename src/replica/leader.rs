@@ -397,9 +397,11 @@ impl Leader {
     /// out again.
     fn maybe_expand_isr(&mut self, node: NodeId, now: MonotonicMs, out: &mut Vec<Effect>) {
         let Some(follower) = self.followers.iter().find(|follower| follower.node == node) else { return };
-        let reached = follower
-            .position(self.config.durable_acks)
-            .is_some_and(|position| position >= self.log.high_watermark && position >= self.epoch_start);
+        let has_reached = |position| position >= self.log.high_watermark && position >= self.epoch_start;
+        // Below the start of this log its epochs are forgotten, and a follower may have other records there until it has
+        // heard of the start.
+        let knows_start = follower.progress.is_some_and(|progress| progress.log_start >= self.log.log_start);
+        let reached = knows_start && follower.position(self.config.durable_acks).is_some_and(has_reached);
         let may_join = !self.isr.is_pending() && !self.isr.may_contain(node) && follower.is_eligible();
         if may_join && reached && !self.is_lagging(follower, now) {
             let committed = self.isr.committed().to_vec();

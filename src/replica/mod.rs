@@ -15,6 +15,7 @@ mod isr;
 mod leader;
 mod pending;
 mod progress;
+mod throttle;
 
 #[cfg(test)]
 mod follower_script;
@@ -35,6 +36,7 @@ pub use following::{
 };
 pub use isr::IsrState;
 pub use leader::{InSyncFollower, Leader};
+pub use throttle::Throttle;
 
 /// Names an answer that the driver owes. The core hands it back once, in [`Effect::Answer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

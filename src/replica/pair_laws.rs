@@ -164,9 +164,6 @@ struct World {
     /// By token: where the records of an append with acks=all ended, and the last of them.
     owed: Vec<(Offset, Record)>,
     acknowledged: Vec<(Offset, Record)>,
-    /// Below, a leader has deleted records. It no longer knows their epochs, so a follower that has others in their places
-    /// may keep them until it hears of the new log start; as with Kafka's.
-    deleted: Offset,
     happened: Happened,
 }
 
@@ -211,7 +208,6 @@ impl World {
             next_broker_epoch: 2,
             owed: Vec::new(),
             acknowledged: Vec::new(),
-            deleted: Offset::ZERO,
             happened: Happened::default(),
         };
         for node in 0..NODES {
@@ -634,7 +630,6 @@ impl World {
             node.log_start = node.high_watermark;
             node.epochs.truncate_from_start(node.log_start);
             leader.log_start_moved(node.log_start, &mut out);
-            self.deleted = self.deleted.max(node.log_start);
             self.lead(self.leader, out);
         }
     }
@@ -654,7 +649,7 @@ impl World {
         }
         for one in &self.nodes {
             for other in &self.nodes {
-                let from = one.log_start.max(other.log_start).max(self.deleted).0 as usize;
+                let from = one.log_start.max(other.log_start).0 as usize;
                 let upto = one.high_watermark.min(other.high_watermark).0 as usize;
                 if from < upto && one.records[from..upto] != other.records[from..upto] {
                     return Err(format!("{} and {} differ below the high watermark", one.id, other.id));
@@ -665,7 +660,7 @@ impl World {
             for member in &self.isr {
                 let node = &self.nodes[member.0 as usize];
                 let at = (end.0 - 1) as usize;
-                if *end > node.log_start.max(self.deleted) && node.records.get(at) != Some(record) {
+                if *end > node.log_start && node.records.get(at) != Some(record) {
                     return Err(format!("in-sync {member} lost the acknowledged record at {at}"));
                 }
             }

@@ -56,6 +56,7 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>)
         replica,
         leader_only: replica != NodeId::NONE || version < FOLLOWER_FETCH,
         replica_epoch: BrokerEpoch(request.replica_state.replica_epoch),
+        throttle_exceeded: replica != NodeId::NONE && api.broker().throttle.exceeded_for_ms().is_some(),
         bound: bound(replica, request.isolation_level),
         committed_only: request.isolation_level == READ_COMMITTED,
         limits: Limits { max_bytes: usize::try_from(max_bytes).unwrap_or(0) },
@@ -68,6 +69,7 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>)
         rack.filter(|_| !reading.leader_only).map(|rack| Nearby { rack, listener: &call.listener.name });
     let wanted = &session.partitions;
     let round = gather(api, call, wanted, reading, nearby, min_bytes, deadline).await;
+    api.broker().throttle.record(round.throttled_bytes());
     response::build(api, call, version, &session, round)
 }
 

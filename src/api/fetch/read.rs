@@ -34,6 +34,8 @@ pub struct Reading {
     pub leader_only: bool,
     /// The registration under which it reads; unknown of a consumer, or of an older protocol.
     pub replica_epoch: BrokerEpoch,
+    /// Leaders have sent as much to throttled replicas as they may.
+    pub throttle_exceeded: bool,
     pub bound: Bound,
     /// The reader leaves aborted transactions out and must be told which they are.
     pub committed_only: bool,
@@ -69,6 +71,8 @@ impl Nearby<'_> {
 #[derive(Debug)]
 pub struct PartitionRead {
     pub id: Option<TopicIdPartition>,
+    /// Its bytes count for the leaders' throttle.
+    pub throttled: bool,
     pub result: Result<Data, ErrorCode>,
 }
 
@@ -102,6 +106,13 @@ impl Reading {
 }
 
 impl Round {
+    /// The bytes for throttled replicas.
+    pub fn throttled_bytes(&self) -> usize {
+        let throttled = self.reads.iter().filter(|read| read.throttled);
+        let data = throttled.filter_map(|read| read.result.as_ref().ok());
+        data.flat_map(|data| &data.records).map(Bytes::len).sum()
+    }
+
     /// What leaders must hear of the fetch of a follower.
     pub fn fetched(&self, wanted: &[(Key, FetchPartition)], reading: Reading) -> Vec<FollowerFetched> {
         let reads = self.reads.iter().zip(wanted);
@@ -171,6 +182,8 @@ struct Located {
     wanted: FetchPartition,
     found: Result<(Led, Arc<LogView>), ErrorCode>,
     preferred: Option<NodeId>,
+    /// The follower is not in sync, and the partition is throttled.
+    throttled: bool,
 }
 
 impl Located {
@@ -199,13 +212,21 @@ impl Located {
         let preferred = nearby
             .zip(found.as_ref().ok())
             .and_then(|(nearby, (led, _))| nearby.replica(api, image, led, wanted.fetch_offset));
-        Located { id: id.ok(), wanted, found, preferred }
+        // Who is in sync is never held up: its fetches are what producers wait for.
+        let throttled = found
+            .as_ref()
+            .is_ok_and(|(led, _)| reading.replica != NodeId::NONE && led.partition.is_throttled())
+            && id.is_ok_and(|id| {
+                let partition = image.topics.partition(id.topic_id, id.partition);
+                partition.is_some_and(|partition| !partition.isr.contains(&reading.replica))
+            });
+        Located { id: id.ok(), wanted, found, preferred, throttled }
     }
 
     /// Whether reading this needs no disk.
     fn is_warm(&self, reading: Reading) -> bool {
         let Ok((_, view)) = &self.found else { return true };
-        if self.preferred.is_some() || reading.only_tells() {
+        if self.preferred.is_some() || reading.only_tells() || self.is_held_up(reading) {
             return true;
         }
         let upto = limit(view, reading.bound);
@@ -218,8 +239,14 @@ impl Located {
         }
     }
 
+    fn is_held_up(&self, reading: Reading) -> bool {
+        self.throttled && reading.throttle_exceeded
+    }
+
     fn read(self, reading: Reading, budget: usize, is_first: bool) -> PartitionRead {
-        let preferred = self.preferred;
+        let (preferred, throttled) = (self.preferred, self.throttled);
+        let is_held_up = self.is_held_up(reading);
+        let (budget, is_first) = if is_held_up { (0, false) } else { (budget, is_first) };
         let result = self.found.and_then(|(led, view)| {
             if preferred.is_some() {
                 let (records, aborted, diverging) = Default::default();
@@ -228,7 +255,7 @@ impl Located {
             let max_bytes = usize::try_from(self.wanted.max_bytes).unwrap_or(0).min(budget);
             read_view(led, view, self.wanted, reading, max_bytes, is_first)
         });
-        PartitionRead { id: self.id, result }
+        PartitionRead { id: self.id, throttled, result }
     }
 }
 

@@ -11,6 +11,7 @@ use super::{answers, requests::EARLIEST, requests::LATEST};
 use crate::broker::messages::{Fetched, LeaderAnswer, PartitionWants};
 use crate::replica::{Bounds, BoundsQuery, FetchFrom, FetchPlan, LaneAnswer, PlanConfig, Refusal, Wants};
 use crate::types::{BrokerEpoch, NodeId, Offset, PartitionIndex, TopicIdPartition, TopicPartition};
+use crate::wire::messages::RecordBytes;
 use crate::wire::messages::fetch_request::FetchRequest;
 use crate::wire::messages::fetch_response::{FetchResponse, PartitionData};
 use crate::wire::messages::list_offsets_request::ListOffsetsRequest;
@@ -71,6 +72,7 @@ pub struct LeaderFetcher {
     open: Vec<usize>,
     bounds: BTreeMap<TopicIdPartition, BoundsQuery>,
     bounds_under_way: Option<BoundsAsked>,
+    throttled: usize,
 }
 
 impl LeaderFetcher {
@@ -86,7 +88,13 @@ impl LeaderFetcher {
             open: vec![0; config.lanes.max(1)],
             bounds: BTreeMap::new(),
             bounds_under_way: None,
+            throttled: 0,
         }
+    }
+
+    /// Whether some partition waits for the quota when that is exceeded.
+    pub fn has_throttled(&self) -> bool {
+        self.plan.has_throttled()
     }
 
     pub fn config(&self) -> FetcherConfig {
@@ -180,8 +188,12 @@ impl LeaderFetcher {
                     let id = TopicIdPartition { topic_id: topic.topic_id, partition };
                     // An answer to what was not asked concerns nobody.
                     let Some(asked) = self.plan.asked(lane, id).copied() else { continue };
-                    if data.records.as_ref().is_some_and(|records| !records.is_empty()) {
+                    let bytes = data.records.as_ref().map_or(0, RecordBytes::len);
+                    if bytes > 0 {
                         served.insert(id);
+                    }
+                    if self.plan.is_throttled(id) {
+                        self.throttled += bytes;
                     }
                     if let Some(answer) = partition_answer(asked, data) {
                         self.open(lane, id);
@@ -192,6 +204,11 @@ impl LeaderFetcher {
         }
         self.plan.answered(lane, lane_answer, &served);
         fetched
+    }
+
+    /// How many bytes came for throttled partitions since this was last asked.
+    pub fn take_throttled(&mut self) -> usize {
+        std::mem::take(&mut self.throttled)
     }
 
     /// The leader has heard a report.

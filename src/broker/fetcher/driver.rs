@@ -21,6 +21,7 @@ use crate::broker::messages::PartitionWants;
 use crate::broker::outbox::LeaderInlet;
 use crate::broker::partitions::Partitions;
 use crate::broker::peer_silence::PeerSilence;
+use crate::broker::throttles::ReplicationThrottle;
 use crate::config::BrokerConfig;
 use crate::controller::MetadataHandle;
 use crate::peer::{Address, CallError, Connection, DialError};
@@ -48,6 +49,7 @@ pub struct FetcherContext {
     pub config: Arc<DynamicConfig>,
     pub partitions: Partitions,
     pub silence: PeerSilence,
+    pub throttle: ReplicationThrottle,
 }
 
 /// Why a leader cannot be asked now.
@@ -182,7 +184,10 @@ impl LeaderTask {
         let mut under_way: FuturesUnordered<BoxFuture<'static, Answer>> = FuturesUnordered::new();
         loop {
             let epoch = (self.context.epoch)();
-            while let Some(call) = self.fetcher.next_call(epoch, false) {
+            let exceeded_for = self.context.throttle.exceeded_for_ms();
+            let pause = exceeded_for.filter(|_| self.fetcher.has_throttled());
+            let pause = pause.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
+            while let Some(call) = self.fetcher.next_call(epoch, exceeded_for.is_some()) {
                 under_way.push(self.perform(&connections, call));
             }
             match under_way.is_empty() {
@@ -200,6 +205,7 @@ impl LeaderTask {
                         self.fetcher.on_wants(news);
                     }
                 }
+                () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
                 Some(answer) = under_way.next() => {
                     self.hear(answer)?;
                     if let Some(request) = self.fetcher.next_bounds() {
@@ -256,6 +262,7 @@ impl LeaderTask {
             }
             Answer::Bounds(response) => self.fetcher.on_bounds_answer(&response?),
         };
+        self.context.throttle.record(self.fetcher.take_throttled());
         self.context.silence.answered(self.leader);
         self.pause = FIRST_PAUSE;
         if std::mem::take(&mut self.is_told) {

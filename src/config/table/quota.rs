@@ -25,10 +25,8 @@ pub(super) const DEFS: &[ConfigDef] = &[
     class("client.quota.callback.class", "").null().low().instead(NO_CLASSES)
         .doc("The class that decides which client quota applies."),
     long("leader.replication.throttled.rate", "").null().at_least(0).cluster_wide().internal()
-        .instead(NO_QUOTA)
         .doc("The most bytes per second that a leader sends for throttled replicas."),
     long("follower.replication.throttled.rate", "").null().at_least(0).cluster_wide().internal()
-        .instead(NO_QUOTA)
         .doc("The most bytes per second that a follower takes for throttled replicas."),
     long("replica.alter.log.dirs.io.max.bytes.per.second", "").null().at_least(0).cluster_wide().internal()
         .instead(NO_QUOTA)

@@ -3,8 +3,8 @@
 
 use super::super::def::{ConfigDef, boolean, double, hours, int, list, long, minutes, same, string};
 use super::{
-    COMPRESSIONS, NO_CLEANUP, NO_CLUSTER, NO_COMPACTION, NO_PREALLOCATION, NO_QUOTA, NO_RETENTION, NO_SHARE,
-    NO_TIERED, rules,
+    COMPRESSIONS, NO_CLEANUP, NO_CLUSTER, NO_COMPACTION, NO_PREALLOCATION, NO_RETENTION, NO_SHARE, NO_TIERED,
+    rules,
 };
 
 #[rustfmt::skip]
@@ -36,14 +36,14 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .or(&[same("log.flush.interval.ms"), same("log.flush.scheduler.interval.ms")])
         .doc("After how long a partition's new records are synced to disk."),
     list("follower.replication.throttled.replicas", "")
-        .rule(rules::THROTTLED_REPLICAS, rules::throttled_replicas).instead(NO_QUOTA)
+        .rule(rules::THROTTLED_REPLICAS, rules::throttled_replicas)
         .doc("The replicas whose followers are throttled, as `partition:broker`, separated by commas, or `*` for all."),
     int("index.interval.bytes", "4096").at_least(0).or(&[same("log.index.interval.bytes")])
         .doc("How many bytes of records lie between two index entries."),
     int("internal.segment.bytes", "").null().internal()
         .doc("The size at which a new segment file begins, without a lower limit; for tests."),
     list("leader.replication.throttled.replicas", "")
-        .rule(rules::THROTTLED_REPLICAS, rules::throttled_replicas).instead(NO_QUOTA)
+        .rule(rules::THROTTLED_REPLICAS, rules::throttled_replicas)
         .doc("The replicas whose leaders are throttled, as `partition:broker`, separated by commas, or `*` for all."),
     long("local.retention.bytes", "-2").at_least(-2).or(&[same("log.local.retention.bytes")])
         .instead(NO_TIERED)

@@ -26,6 +26,11 @@ impl RecordBytes {
         }
     }
 
+    /// In bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -319,6 +319,30 @@ fn a_follower_behind_the_log_start_starts_over_there_also_within_a_batch() {
 }
 
 #[test]
+fn a_full_disk_leaves_a_follower_that_starts_within_a_batch_where_it_was() {
+    let (mut one, mut two) = pair(LogConfig::default());
+    one.assume(lead(2, &[1]));
+    let _ = produce(&mut one, Acks::All, &["a", "b", "c"]);
+    one.rig.flush();
+    let deleting = one.rig.partitions.delete_records(1000, vec![(P, Some(Offset(1)))]);
+    let _ = deleting.now_or_never().unwrap();
+    one.rig.pump();
+    two.assume(follow(1, 2));
+    while two.ends().0 == 0 {
+        exchange(&mut two, &mut one);
+    }
+    two.rig.flush();
+    two.disk.set_capacity(Some(two.disk.used()));
+    exchange(&mut two, &mut one);
+    assert_eq!(two.ends(), (1, 1, 1, 1));
+    assert!(matches!(two.wants[&one.id], Wants::Nothing { until: Some(_) }));
+    two.disk.set_capacity(None);
+    two.rig.pass(2000);
+    settle(&mut two, &mut one);
+    assert_eq!((two.ends(), two.bytes()), ((1, 3, 3, 3), one.bytes()));
+}
+
+#[test]
 fn the_log_start_follows_and_old_segments_go() {
     let config = LogConfig { segment_bytes: 150, ..LogConfig::default() };
     let (mut one, mut two) = pair(config);

@@ -19,11 +19,12 @@ use super::directory::Directory;
 use super::dynamic_config::DynamicConfig;
 use super::fetcher::{self, driver::FetcherContext};
 use super::flusher::DEFAULT_THREADS;
+use super::isr_changes::IsrChanges;
 use super::lease::Lease;
 use super::lifecycle::{BrokerIdentity, Lifecycle, LifecycleError, LifecycleParts};
 use super::log_dirs::LogDirs;
 use super::mailbox::{self, ShardSender, mailbox};
-use super::outbox::{Outlets, outlets};
+use super::outbox::{Inlets, Outlets, outlets};
 use super::partitions::{Partition, Partitions};
 use super::peer_silence::PeerSilence;
 use super::producer_ids::ProducerIds;
@@ -159,18 +160,28 @@ pub async fn start(
         silence: silence.clone(),
     };
     // A broker catches up before it says that it serves.
-    let fetching = tokio::spawn(fetcher::driver::run(fetching, inlets.leaders));
+    let [fetching, altering] = replicate(fetching, controller.separate(), inlets);
     reconciler.catch_up(metadata.image()).await;
     tell_strays(&dirs);
     let periodic = checkpoints::spawn(checkpoints.clone(), intervals(&broker_config))?;
     let (producer_ids, give_out) = ProducerIds::new(metadata.clone(), id, epoch_of(&lifecycle));
     let reconciling = tokio::spawn(reconciler.run(metadata.subscribe()));
-    let mut tasks = vec![beat, fetching, reconciling, tokio::spawn(give_out)];
+    let mut tasks = vec![beat, fetching, altering, reconciling, tokio::spawn(give_out)];
     tasks.extend(look_after(&dirs, &lifecycle, failure, to_do));
     let log_dirs = dirs;
     let handles =
         BrokerHandles { partitions, producer_ids, reconciled, lifecycle, controller, silence, log_dirs };
     Ok((handles.clone(), RunningBroker { handles, checkpoints, periodic, tasks }))
+}
+
+/// The tasks that carry what shards tell other brokers and the controller.
+fn replicate(fetching: FetcherContext, controller: ControllerChannel, inlets: Inlets) -> [JoinHandle<()>; 2] {
+    let FetcherContext { me, epoch, partitions, .. } = fetching.clone();
+    let altering = IsrChanges { me, epoch, controller, partitions };
+    [
+        tokio::spawn(fetcher::driver::run(fetching, inlets.leaders)),
+        tokio::spawn(altering.run(inlets.proposals)),
+    ]
 }
 
 /// The tasks that deal with log directories.

@@ -32,6 +32,8 @@ use crate::wire::messages::{FetchResponse, ListOffsetsResponse};
 /// The versions of the requests to leaders. They are of our own kind, so they know them.
 const FETCH_VERSION: i16 = 18;
 const LIST_OFFSETS_VERSION: i16 = 10;
+/// How long a leader waits for records unless it is told otherwise, which is what silence is measured against.
+const USUAL_WAIT_MS: i64 = 500;
 /// How long a dial may take.
 const DIAL_LIMIT: Duration = Duration::from_secs(5);
 /// The pause after the first failed dial; each further one is twice as long, up to `replica.fetch.backoff.ms`.
@@ -194,7 +196,7 @@ impl LeaderTask {
                 true if self.fetcher.is_idle() => return Ok(Ended::Idle),
                 _ if self.fetcher.config() != self.current_config() => return Ok(Ended::Reconfigured),
                 true => self.context.silence.answered(self.leader),
-                false => self.context.silence.asked(self.leader, clock::monotonic()),
+                false => self.expect_answer(),
             }
             tokio::select! {
                 biased;
@@ -214,6 +216,12 @@ impl LeaderTask {
                 }
             }
         }
+    }
+
+    /// An answer is due, but later if the leader may wait for records for longer than is usual.
+    fn expect_answer(&self) {
+        let longer = i64::from(self.fetcher.config().wait_max_ms) - USUAL_WAIT_MS;
+        self.context.silence.asked(self.leader, clock::monotonic().plus(longer.max(0)));
     }
 
     fn current_config(&self) -> FetcherConfig {

@@ -160,8 +160,9 @@ impl Log {
         let prepared = self.prepare_copies(records, up_to_epoch)?;
         let Some(first) = prepared.first() else { return Err(AppendError::Empty) };
         let (first_offset, start) = (first.header.base_offset, self.ruler.log_start);
-        if first_offset < self.ruler.log_end {
-            self.start_before(first_offset, now)?;
+        let starts_earlier = first_offset < self.ruler.log_end;
+        if starts_earlier {
+            self.start_over_at(first_offset, now)?;
         }
         let mut appended: Option<Appended> = None;
         let mut rest = prepared.as_slice();
@@ -171,10 +172,15 @@ impl Log {
             match self.write_copies(fits, now) {
                 Ok(done) => appended = Some(done),
                 Err(_) if appended.is_some() && self.failure.is_none() => break,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    if starts_earlier && self.failure.is_none() {
+                        self.start_over_at(start, now)?;
+                    }
+                    return Err(error);
+                }
             }
         }
-        if start > self.ruler.log_start {
+        if starts_earlier {
             // What lies before the start of the leader's log came with the batch that the start lies in.
             self.epoch_changes.note_if(self.epochs.truncate_from_start(start));
             self.producers.on_log_start(start);
@@ -221,8 +227,8 @@ impl Log {
         log_start == log_end && first.next_offset() > log_end && self.active().size() == 0
     }
 
-    /// Has an empty log begin earlier; its start on the ruler is put back after the append.
-    fn start_before(&mut self, first: Offset, now: TimestampMs) -> Result<(), AppendError> {
+    /// Has an empty log begin elsewhere; its start on the ruler is put back after the append.
+    fn start_over_at(&mut self, first: Offset, now: TimestampMs) -> Result<(), AppendError> {
         Ok(self.truncate_fully_and_start_at(first, now)?)
     }
 

@@ -60,6 +60,8 @@ pub(super) struct Hosted {
     pub(super) ledger: Ledger,
     /// There are appends that no flush work covers; since when.
     pub(super) dirty_since: Option<MonotonicMs>,
+    /// How many of them producers wait for.
+    dirty_appends: usize,
     segments_flushed: usize,
     pub(super) last_append: MonotonicMs,
     /// It is on the list of partitions to settle at the end of the step.
@@ -84,6 +86,7 @@ impl Hosted {
             role: HostedRole::None,
             ledger: Ledger::new(&view),
             dirty_since: None,
+            dirty_appends: 0,
             segments_flushed: view.segment_count(),
             last_append: desk.now.monotonic,
             is_touched: false,
@@ -184,6 +187,7 @@ impl Hosted {
         if !appended.duplicate {
             self.ledger.appended(self.log.log_end(), append.records.len());
             self.dirty_since.get_or_insert(desk.now.monotonic);
+            self.dirty_appends += 1;
             self.last_append = desk.now.monotonic;
             leader.append_done(self.log.log_end(), desk.now.monotonic, &mut desk.effects);
         }
@@ -330,8 +334,9 @@ impl Hosted {
         if self.is_flush_due(view.segment_count(), desk.now.monotonic) {
             self.dirty_since = None;
             self.segments_flushed = view.segment_count();
+            let appends = std::mem::take(&mut self.dirty_appends);
             if let Some(work) = self.log.flush_work() {
-                flusher::submit(&self.partition.directory, desk.shard, self.partition.id, work);
+                flusher::submit(&self.partition.directory, desk.shard, self.partition.id, work, appends);
             }
         }
     }

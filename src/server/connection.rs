@@ -125,8 +125,9 @@ pub async fn serve(
         }
         let event = tokio::select! {
             biased;
-            written = work.output.write(&mut writer), if !work.output.is_empty() => Event::Written(written),
+            // Answers that are there together leave in one write.
             reply = first(&mut work.outstanding), if work.wants_reply() => Event::Reply(reply),
+            written = work.output.write(&mut writer), if !work.output.is_empty() => Event::Written(written),
             handled = current(&mut work.current) => Event::Handled(handled),
             frame = frames.next(&mut reader), if work.wants_frame() => Event::Frame(frame),
             () = &mut idle => Event::Timer,

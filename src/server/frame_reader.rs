@@ -1,18 +1,32 @@
 //! Cuts the byte stream of a socket into frames: four bytes of length, then that many bytes.
 //!
-//! Holds no buffer while the peer is silent, so that an idle connection costs no memory; a frame of its own size is
-//! allocated once its length is known, and untouched pages of it cost nothing until the peer really sends them. Where the
+//! Holds no buffer while the peer is silent, so that an idle connection costs no memory; a large frame gets a buffer of its
+//! own once its length is known, and untouched pages of it cost nothing until the peer really sends them. Where the
 //! memory of requests is bounded (`queued.max.request.bytes`), a frame waits until there is room for the whole of it.
 
 use std::io;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
+use futures_util::FutureExt as _;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::tcp::ReadHalf;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What is read at once while no frame longer than this is under way.
+use crate::wire::buffer::Buffer;
+
+/// What is read at once while the length of the next frame is not known.
 const CHUNK: usize = 16 * 1024;
+
+/// The same on a connection whose last frame was longer than a `SMALL` one and no longer than this: several come in one read.
+/// After larger ones it would only have to be copied.
+const LARGE_CHUNK: usize = 64 * 1024;
+
+/// Memory of small frames is not worth saving reads.
+const SMALL: usize = 4 * 1024;
+
+/// Frames longer than `LARGE_CHUNK` and no longer than this are read into memory that is used again.
+const REUSED_MAX: usize = 2 << 20;
 
 /// The length prefix.
 const PREFIX: usize = 4;
@@ -29,7 +43,11 @@ pub enum ReadError {
 /// The reading side of one connection.
 pub struct FrameReader {
     buffer: BytesMut,
+    /// A frame under way that has a buffer of its own, and its length; `buffer` is empty then.
+    large: Option<(Buffer, usize)>,
     max_frame: usize,
+    /// The length of the frame before.
+    last: usize,
     /// The bytes that the requests of the whole node may still have, if that is bounded.
     memory: Option<Arc<Semaphore>>,
     /// The bytes of the frame under way.
@@ -49,6 +67,8 @@ enum Cut {
     Whole(Bytes),
     /// So many bytes are to be read, or a few more.
     Missing(usize),
+    /// A frame of this length is to be read into a buffer of its own.
+    Large(usize),
     /// A frame of this length needs its memory first.
     Unaccounted(u32),
 }
@@ -56,16 +76,34 @@ enum Cut {
 impl FrameReader {
     /// A reader that refuses frames longer than `max_frame` bytes and takes the others out of `memory`.
     pub fn new(max_frame: usize, memory: Option<Arc<Semaphore>>) -> FrameReader {
-        FrameReader { buffer: BytesMut::new(), max_frame, memory, held: None }
+        FrameReader { buffer: BytesMut::new(), large: None, max_frame, last: 0, memory, held: None }
     }
 
     /// The next frame, or `None` when the peer has closed; bytes of a frame that was begun and
     /// not finished are dropped then. Cancel safe: what was read stays in the buffer.
     pub async fn next(&mut self, socket: &mut ReadHalf<'_>) -> Result<Option<Frame>, ReadError> {
         loop {
+            if let Some(whole) = self.cut_large() {
+                return Ok(Some(Frame { bytes: whole, memory: self.held.take() }));
+            }
+            if let Some((large, length)) = &mut self.large {
+                let missing = *length - large.len();
+                socket.readable().await?;
+                match socket.read(large.room(missing)).now_or_never() {
+                    Some(Ok(0)) => return Ok(None),
+                    Some(Ok(read)) => large.fill(read),
+                    None => {}
+                    Some(Err(error)) => return Err(error.into()),
+                }
+                continue;
+            }
             let missing = match self.cut()? {
                 Cut::Whole(bytes) => return Ok(Some(Frame { bytes, memory: self.held.take() })),
                 Cut::Missing(missing) => missing,
+                Cut::Large(length) => {
+                    self.begin_large(length);
+                    continue;
+                }
                 Cut::Unaccounted(length) => {
                     if let Some(memory) = self.memory.clone() {
                         // The semaphore is never closed, and has room for every frame.
@@ -75,13 +113,25 @@ impl FrameReader {
                 }
             };
             socket.readable().await?;
-            self.buffer.reserve(missing);
-            match socket.try_read_buf(&mut self.buffer) {
-                Ok(0) => return Ok(None),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.release_if_empty(),
-                Err(error) => return Err(error.into()),
+            self.make_room(missing);
+            // A read that gets less than it has room for tells tokio that there is no more, which spares the next one.
+            match socket.read_buf(&mut self.buffer).now_or_never() {
+                Some(Ok(0)) => return Ok(None),
+                Some(Ok(_)) => {}
+                None => self.release_if_empty(),
+                Some(Err(error)) => return Err(error.into()),
             }
+        }
+    }
+
+    /// Makes room for `missing` bytes, and for what may follow when that is little.
+    fn make_room(&mut self, missing: usize) {
+        let reads_ahead = self.memory.is_none() && (SMALL..LARGE_CHUNK).contains(&self.last);
+        let chunk = if reads_ahead { LARGE_CHUNK } else { CHUNK };
+        let room = self.buffer.capacity() - self.buffer.len();
+        let wanted = if self.buffer.is_empty() { CHUNK } else { missing };
+        if room < wanted {
+            self.buffer.reserve(if missing <= CHUNK { chunk } else { missing });
         }
     }
 
@@ -89,7 +139,7 @@ impl FrameReader {
     fn cut(&mut self) -> Result<Cut, ReadError> {
         let Some(prefix) = self.buffer.first_chunk::<PREFIX>() else {
             self.release_if_empty();
-            return Ok(Cut::Missing(CHUNK));
+            return Ok(Cut::Missing(PREFIX));
         };
         let length = i32::from_be_bytes(*prefix);
         let body = usize::try_from(length).ok().filter(|&body| body <= self.max_frame);
@@ -101,10 +151,30 @@ impl FrameReader {
         }
         let have = self.buffer.len() - PREFIX;
         if have < body {
+            if (LARGE_CHUNK..=REUSED_MAX).contains(&body) {
+                return Ok(Cut::Large(body));
+            }
             return Ok(Cut::Missing(body - have));
         }
+        self.last = body;
         self.buffer.advance(PREFIX);
         Ok(Cut::Whole(self.buffer.split_to(body).freeze()))
+    }
+
+    /// Moves what there is of a frame into a buffer of its own.
+    fn begin_large(&mut self, length: usize) {
+        let mut large = Buffer::for_len(length);
+        let have = &self.buffer[PREFIX..];
+        large.room(have.len()).copy_from_slice(have);
+        large.fill(have.len());
+        self.buffer = BytesMut::new();
+        self.large = Some((large, length));
+    }
+
+    fn cut_large(&mut self) -> Option<Bytes> {
+        let (large, length) = self.large.take_if(|(large, length)| large.len() == *length)?;
+        self.last = length;
+        Some(large.freeze(0..length))
     }
 
     fn release_if_empty(&mut self) {
@@ -127,6 +197,36 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (ours, theirs) = tokio::join!(listener.accept(), TcpStream::connect(address));
         (ours.unwrap().0, theirs.unwrap())
+    }
+
+    /// Frames around every length at which reading changes its ways, as they come through a socket.
+    #[tokio::test]
+    async fn frames_of_all_sizes_come_whole_and_in_order() {
+        let edges = [0, PREFIX, SMALL, CHUNK, LARGE_CHUNK, 3 * LARGE_CHUNK, REUSED_MAX];
+        let around = |edge: usize| (edge.saturating_sub(PREFIX + 1)..=edge + PREFIX + 1).step_by(3);
+        let mut lengths: Vec<usize> = edges.into_iter().flat_map(around).collect();
+        // So that each size also comes after a much smaller or larger one.
+        lengths.extend_from_within(..);
+        lengths[..].chunks_mut(5).for_each(<[usize]>::reverse);
+        let frame = |(index, length): (usize, &usize)| vec![index as u8; *length];
+        let frames: Vec<Vec<u8>> = lengths.iter().enumerate().map(frame).collect();
+
+        let (mut stream, mut peer) = connection().await;
+        let sent = frames.clone();
+        let sender = tokio::spawn(async move {
+            for frame in sent {
+                peer.write_all(&(frame.len() as u32).to_be_bytes()).await.unwrap();
+                peer.write_all(&frame).await.unwrap();
+            }
+        });
+        let mut reader = FrameReader::new(2 * REUSED_MAX, None);
+        let (mut socket, _writer) = stream.split();
+        for (index, expected) in frames.iter().enumerate() {
+            let frame = reader.next(&mut socket).await.unwrap().unwrap();
+            assert!(frame.bytes == expected[..], "frame {index} of {} bytes", expected.len());
+        }
+        sender.await.unwrap();
+        assert!(reader.next(&mut socket).await.unwrap().is_none());
     }
 
     #[tokio::test]

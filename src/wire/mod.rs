@@ -5,11 +5,13 @@
 //! - [`guard`]: decoding of input that nobody has vouched for
 //! - [`messages`]: the message types of all served APIs, and the form in which our own are declared
 //! - [`rope`], `payload`: encoding that keeps record bytes by reference
+//! - [`buffer`]: memory for frames and answers that is used again
 //! - [`batch`], [`records`], [`compression`], [`control`]: what a log is made of, read; [`batch_builder`]: written
 
 pub mod api;
 pub mod batch;
 pub mod batch_builder;
+pub mod buffer;
 pub mod compression;
 pub mod control;
 pub mod frame;

@@ -34,7 +34,6 @@ mod index_file;
 mod lazy_file;
 mod offset_index;
 mod open_files;
-mod read_buffer;
 mod open;
 mod recovery;
 mod roll;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::read_buffer::ReadBuffer;
 use super::segment::Segment;
 use super::view::segment_of;
 use crate::storage::disk::DiskFile;
 use crate::types::Offset;
 use crate::wire::batch::{BatchError, BatchHeader, HEADER_LEN};
+use crate::wire::buffer::Buffer;
 
 /// Bytes that a walk over headers reads at a time.
 const WALK_CHUNK: usize = 64 << 10;
@@ -52,8 +52,8 @@ impl ColdRead {
         let file = segment.log_file().get()?;
         let wanted = self.max_bytes.max(HEADER_LEN).saturating_add(SLACK);
         let wanted = wanted.min(to_usize(size.saturating_sub(start)));
-        let mut bytes = ReadBuffer::for_len(wanted);
-        bytes.read(&*file, wanted, start)?;
+        let mut bytes = Buffer::for_len(wanted);
+        read_more(&mut bytes, &*file, wanted, start)?;
 
         // Skip to the batch that holds `from`; a large batch before it may fill all that was read.
         let mut skip = 0;
@@ -83,7 +83,7 @@ impl ColdRead {
     /// range `rest` that ends with the segment.
     fn cut(
         &self,
-        mut bytes: ReadBuffer,
+        mut bytes: Buffer,
         skip: usize,
         first: &BatchHeader,
         file: &dyn DiskFile,
@@ -98,7 +98,7 @@ impl ColdRead {
         let have = bytes.len().saturating_sub(skip);
         let missing = budget.min(to_usize(rest.end - rest.start)).saturating_sub(have);
         if missing > 0 {
-            bytes.read(file, missing, rest.start + have as u64)?;
+            read_more(&mut bytes, file, missing, rest.start + have as u64)?;
         }
         let mut end = skip;
         while let Some(Ok(header)) = bytes.rest(end).map(BatchHeader::parse) {
@@ -110,6 +110,21 @@ impl ColdRead {
         }
         Ok(bytes.freeze(skip..end))
     }
+}
+
+/// Appends to `into` up to `len` bytes of the file from `offset`, fewer only at its end.
+fn read_more(into: &mut Buffer, file: &dyn DiskFile, len: usize, offset: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < len {
+        match file.read_at(into.room(len - done), offset + done as u64)? {
+            0 => break,
+            read => {
+                into.fill(read);
+                done += read;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The header of the batch at `position` of a file with `size` bytes of batches; `None` at the end.

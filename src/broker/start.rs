@@ -43,9 +43,11 @@ use crate::types::{BrokerEpoch, NodeId};
 const MAILBOX_CAPACITY: usize = 1024;
 /// How long a stop waits for syncs that are under way.
 const FLUSH_WAIT: Duration = Duration::from_secs(5);
-/// Newest batches in memory, of all logs and of one.
-const TAIL_BYTES: usize = 64 << 20;
-const TAIL_BYTES_PER_LOG: usize = 8 << 20;
+/// Newest batches in memory, of all logs and of one: some tens of milliseconds of what a disk takes, so that readers who
+/// follow find them. More would only keep frames from being used again while they are in the processor's caches, and who is
+/// farther behind reads from the page cache.
+const TAIL_BYTES: usize = 8 << 20;
+const TAIL_BYTES_PER_LOG: usize = 1 << 20;
 
 /// What a broker starts from.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use super::fetch::FetchSessions;
 use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::log_dirs::LogDirs;
 use crate::broker::partitions::Partitions;
+use crate::broker::peer_silence::PeerSilence;
 use crate::broker::producer_ids::ProducerIds;
 use crate::broker::reconciler::Reconciled;
 use crate::broker::start::BrokerHandles;
@@ -21,6 +22,7 @@ pub struct BrokerPart {
     pub producer_ids: ProducerIds,
     pub reconciled: Reconciled,
     pub log_dirs: Arc<LogDirs>,
+    pub silence: PeerSilence,
     pub fetch_sessions: FetchSessions,
     /// What leaders here may send to replicas that are throttled.
     pub throttle: ReplicationThrottle,
@@ -29,10 +31,10 @@ pub struct BrokerPart {
 impl BrokerPart {
     pub fn new(handles: BrokerHandles, config: &Arc<DynamicConfig>) -> BrokerPart {
         let settings = &config.latest().broker;
-        let BrokerHandles { partitions, producer_ids, reconciled, log_dirs, .. } = handles;
+        let BrokerHandles { partitions, producer_ids, reconciled, log_dirs, silence, .. } = handles;
         let slots = usize::try_from(settings.max_incremental_fetch_session_cache_slots).unwrap_or(0);
         let throttle = ReplicationThrottle::of_leaders(Arc::clone(config));
         let fetch_sessions = FetchSessions::new(slots, FETCH_SESSION_EVICTION_MS);
-        BrokerPart { partitions, producer_ids, reconciled, log_dirs, fetch_sessions, throttle }
+        BrokerPart { partitions, producer_ids, reconciled, log_dirs, silence, fetch_sessions, throttle }
     }
 }

@@ -45,6 +45,9 @@ const READ_COMMITTED: i8 = 1;
 pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>) -> FetchResponse {
     let (version, request) = (request.version, request.body);
     let replica = replica_of(&request);
+    if replica != NodeId::NONE {
+        api.broker().silence.answered(replica);
+    }
     let fresh_id = rand::random_range(1..=i32::MAX);
     let merge = session_request(version, &request, replica);
     let session = match api.broker().fetch_sessions.begin(merge, fresh_id, clock::wall()) {
@@ -70,7 +73,12 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>)
     let wanted = &session.partitions;
     let round = gather(api, call, wanted, reading, nearby, min_bytes, deadline).await;
     api.broker().throttle.record(round.throttled_bytes());
-    response::build(api, call, version, &session, round)
+    let response = response::build(api, call, version, &session, round);
+    if replica != NodeId::NONE {
+        // Its next fetch is due: a follower that hangs holds up what waits for all that are in sync.
+        api.broker().silence.asked(replica, clock::monotonic());
+    }
+    response
 }
 
 /// Reads until there is enough, something has to be told, or the time is over.

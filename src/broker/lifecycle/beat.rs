@@ -13,7 +13,7 @@ use crate::broker::controller_channel::{HeartbeatCallError, RegisterCallError};
 use crate::broker::reconciler::Reconciled;
 use crate::metadata::Image;
 use crate::metadata::brokers::{Heartbeat, HeartbeatReply};
-use crate::types::{BrokerEpoch, DirectoryId, MonotonicMs};
+use crate::types::{BrokerEpoch, DirectoryId, MonotonicMs, NodeId};
 
 /// Heartbeats are no further apart than this, so that two seconds of standing still are told from a crash.
 const INTERVAL_MS: u64 = 250;
@@ -68,7 +68,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let cordoned = shared.cordoned(&shared.parts.metadata.image());
         let heartbeat = shared.heartbeat(&wants, &cordoned);
         let sent = clock::monotonic();
-        let silent = shared.parts.silence.silent(sent);
+        let silent = shared.silent_brokers(sent);
         let answer = shared.parts.channel.heartbeat(&heartbeat, &silent, HEARTBEAT_LIMIT).await;
         pause = match answer {
             Ok(reply) => {
@@ -184,6 +184,14 @@ impl Shared {
             heard.answers += 1;
             heard.should_shut_down |= wants.is_leaving && reply.should_shut_down;
         });
+    }
+
+    /// For whom this broker waits in vain, of those that are taken to be alive.
+    fn silent_brokers(&self, now: MonotonicMs) -> Vec<(NodeId, i64)> {
+        let mut silent = self.parts.silence.silent(now);
+        let image = self.parts.metadata.image();
+        silent.retain(|(id, _)| image.brokers.get(*id).is_some_and(|broker| !broker.fenced));
+        silent
     }
 
     /// Between heartbeats while nothing happens.

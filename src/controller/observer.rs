@@ -56,6 +56,8 @@ impl Observer {
         let mut metrics = self.view.metrics();
         let mut turn = 0;
         let mut leader = None;
+        // What was last said of refusals, so that the log says it once.
+        let mut told = None;
         loop {
             let me = raft_id(self.peers.me.node);
             let observes = |metrics: &Metrics| {
@@ -80,8 +82,11 @@ impl Observer {
                 Ok(End::Votes) => {}
                 Ok(End::Unknown) => sleep(NEXT_PAUSE).await,
                 Err(PeerError::Refused(_, Refusal::Itself)) => sleep(NEXT_PAUSE).await,
-                Err(PeerError::Refused(node, refusal)) => {
-                    self.peers.tell_refusal(node, refusal, false);
+                Err(PeerError::Refused(_, refusal)) => {
+                    if told != Some(refusal) && refusal != Refusal::Unable {
+                        told = Some(refusal);
+                        tracing::error!("The controller at {address} refuses this node: {}", refusal.of_us());
+                    }
                     sleep(REFUSED_PAUSE).await;
                 }
                 Err(error) => {

@@ -111,7 +111,7 @@ impl Refusal {
             Refusal::OtherNode => "it looked for another node at this address",
             Refusal::IdInUse => "another live process uses its node id",
             Refusal::OtherDirectory => {
-                "a node id of which it is sure has another metadata directory, so what was promised may be lost"
+                "a metadata directory is not the one that the quorum knows by its node id"
             }
             Refusal::Malformed => "its message cannot be read",
             Refusal::Unable => "its message cannot be taken now",
@@ -125,7 +125,9 @@ impl Refusal {
             Refusal::OtherCluster => "this node belongs to another cluster",
             Refusal::OtherNode => "it is not the node that was looked for at its address",
             Refusal::IdInUse => "another live process uses this node's id",
-            Refusal::OtherDirectory => "the quorum knows this node's id with another metadata directory",
+            Refusal::OtherDirectory => {
+                "a metadata directory is not the one that the quorum knows by its node id"
+            }
             Refusal::Malformed => "it cannot read this node's messages",
             Refusal::Unable => "it cannot take this node's messages now",
             Refusal::Itself => "it is this node",

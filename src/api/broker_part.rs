@@ -22,8 +22,9 @@ pub struct BrokerPart {
     pub producer_ids: ProducerIds,
     pub reconciled: Reconciled,
     pub log_dirs: Arc<LogDirs>,
-    pub silence: PeerSilence,
     pub fetch_sessions: FetchSessions,
+    /// From whom an answer or a fetch is due.
+    pub silence: PeerSilence,
     /// What leaders here may send to replicas that are throttled.
     pub throttle: ReplicationThrottle,
 }

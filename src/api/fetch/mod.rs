@@ -71,14 +71,15 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>)
     let nearby =
         rack.filter(|_| !reading.leader_only).map(|rack| Nearby { rack, listener: &call.listener.name });
     let wanted = &session.partitions;
+    // Anybody may claim to be some replica; what is remembered is bounded by the brokers that there are.
+    let is_follower = replica != NodeId::NONE && api.metadata.image().brokers.get(replica).is_some();
     let round = gather(api, call, wanted, reading, nearby, min_bytes, deadline).await;
     api.broker().throttle.record(round.throttled_bytes());
-    let response = response::build(api, call, version, &session, round);
-    if replica != NodeId::NONE {
+    if is_follower && !wanted.is_empty() {
         // Its next fetch is due: a follower that hangs holds up what waits for all that are in sync.
         api.broker().silence.asked(replica, clock::monotonic());
     }
-    response
+    response::build(api, call, version, &session, round)
 }
 
 /// Reads until there is enough, something has to be told, or the time is over.

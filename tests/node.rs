@@ -24,6 +24,8 @@ mod harness;
 mod produce;
 #[path = "wire/random.rs"]
 mod random;
+#[path = "node/replication.rs"]
+mod replication;
 #[path = "node/requests.rs"]
 mod requests;
 #[path = "node/roles.rs"]

@@ -7,7 +7,7 @@ use floodmark::types::{ErrorCode, Uuid};
 use floodmark::wire::messages::broker_registration_request::{Feature, Listener};
 use floodmark::wire::messages::create_topics_request::CreatableReplicaAssignment;
 use floodmark::wire::messages::*;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::client::Client;
 use super::harness::TestNode;
@@ -44,6 +44,11 @@ impl Played {
     pub async fn new(node: &TestNode) -> Played {
         let (cluster_id, features) = cluster(&mut node.connect().await).await;
         Played { cluster_id, features, listener: TcpListener::bind(("127.0.0.1", 0)).await.unwrap() }
+    }
+
+    /// The next connection to its listener.
+    pub async fn accept(&self) -> TcpStream {
+        self.listener.accept().await.unwrap().0
     }
 
     pub fn registration(&self, version: i16, incarnation: u128) -> BrokerRegistrationRequest {

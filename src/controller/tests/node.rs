@@ -67,17 +67,22 @@ async fn concurrent_decisions_share_entries_and_are_all_answered() {
     let (handle, node) = run_node(&disk, dir.path()).await;
     // The first decision holds the proposer until all the others wait.
     let (release, held) = mpsc::channel::<()>();
+    let (begins, begun) = tokio::sync::oneshot::channel();
     let first = tokio::spawn({
         let handle = handle.clone();
         async move {
-            let mut held = Some(held);
+            let mut held = Some((held, begins));
             let decide = move |_: &Image| {
-                held.take().map(|held| held.recv());
+                if let Some((held, begins)) = held.take() {
+                    begins.send(()).unwrap();
+                    held.recv().unwrap();
+                }
                 Decision::new(vec![topic(0)], 0)
             };
             handle.run(decide).await
         }
     });
+    begun.await.unwrap();
     let waiting: Vec<_> = (1..=200)
         .map(|nth| {
             let handle = handle.clone();

@@ -143,13 +143,15 @@ impl ActiveController {
     ) -> Result<HeartbeatReply, DutyError<BrokerEpochError>> {
         let (id, epoch, offset) = (heartbeat.id, heartbeat.epoch, heartbeat.metadata_offset);
         let inner = Arc::clone(&self.inner);
-        // It lives, whatever comes of the rest.
-        inner.with_liveness(|liveness, now| {
-            liveness.heard(id, epoch, offset, now);
-            liveness.suspected(id, &silent, now);
-        });
-        if !silent.is_empty() {
-            inner.wake.notify_one();
+        // It lives, whatever comes of the rest; what an earlier process of the broker thinks of others does not count.
+        if brokers::check_epoch(&inner.metadata.image(), id, epoch).is_ok() {
+            inner.with_liveness(|liveness, now| {
+                liveness.heard(id, epoch, offset, now);
+                liveness.suspected(id, &silent, now);
+            });
+            if !silent.is_empty() {
+                inner.wake.notify_one();
+            }
         }
         self.run(move |image| {
             let leaving = image.brokers.get(id).is_some_and(|broker| broker.in_controlled_shutdown);

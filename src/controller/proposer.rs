@@ -174,18 +174,35 @@ impl<L: MetadataLog> Proposer<L> {
 }
 
 /// Decides what waits, as much as one batch holds, and sees it through. What was decided on an image that has moved waits
-/// again.
+/// again, or, when it came to no records, is decided again at once.
 async fn round(log: &impl MetadataLog, published: &Published, waiting: &mut Waiting) {
+    if let Some(confirmed) = settle(log, published, waiting, None).await {
+        // Nobody has come to wait since, so what comes to no records again stands on all that was committed before.
+        settle(log, published, waiting, Some(confirmed)).await;
+    }
+}
+
+/// Decides once. Gives the version that a leader has confirmed when it is newer than the image that decisions without
+/// records saw: all of them wait again, and nobody else. `confirmed` is such a version, of a confirmation that was asked
+/// for after all who wait had come; what is decided on an image that has it needs no other.
+async fn settle(
+    log: &impl MetadataLog,
+    published: &Published,
+    waiting: &mut Waiting,
+    confirmed: Option<u64>,
+) -> Option<u64> {
     let (mut batch, mut decided) = deciding::decide_all(&published.image(), waiting, BATCH_BYTES);
     batch.tag = rand::random_range(1..=u64::MAX);
+    let is_confirmed = batch.records.is_empty() && confirmed.is_some_and(|version| version <= batch.base);
     while !decided.is_empty() {
-        let outcome = match offer(log, published, &batch).await {
+        let offered = if is_confirmed { Offered::Taken } else { offer(log, published, &batch).await };
+        let outcome = match offered {
             Offered::Taken => Ok(()),
-            Offered::Stale => {
+            Offered::Stale { confirmed } => {
                 for command in decided.into_iter().rev() {
                     waiting.push_front(command);
                 }
-                return;
+                return confirmed;
             }
             Offered::Again => {
                 log.changes().await;
@@ -198,14 +215,18 @@ async fn round(log: &impl MetadataLog, published: &Published, waiting: &mut Wait
             command.answer(outcome.clone());
         }
     }
+    None
 }
 
 /// What became of a batch.
 enum Offered {
     /// It is in this node's image.
     Taken,
-    /// The image has moved under it, and this node has the image that did.
-    Stale,
+    /// The image has moved under it, and this node has the image that did. `confirmed` is its version where the batch held
+    /// no records.
+    Stale {
+        confirmed: Option<u64>,
+    },
     /// Nobody is known to have taken it.
     Again,
     Failed(ProposeError),
@@ -213,12 +234,10 @@ enum Offered {
 
 /// Offers a batch to whoever leads, and waits for this node's image to follow.
 async fn offer(log: &impl MetadataLog, published: &Published, batch: &Batch) -> Offered {
-    let offered = if batch.records.is_empty() {
-        log.confirm().await.map(|version| Applied::Records { version })
-    } else {
-        log.propose(batch.clone()).await
-    };
-    match offered {
+    if batch.records.is_empty() {
+        return confirm(log, published, batch.base).await;
+    }
+    match log.propose(batch.clone()).await {
         Ok(Applied::Records { version }) => {
             published.reached(version).await;
             Offered::Taken
@@ -230,9 +249,23 @@ async fn offer(log: &impl MetadataLog, published: &Published, batch: &Batch) -> 
                 return Offered::Taken;
             }
             tracing::debug!(version, "the image has moved under a batch of decisions; deciding again");
-            Offered::Stale
+            Offered::Stale { confirmed: None }
         }
         Ok(Applied::Nothing) => Offered::Taken,
+        Err(ProposeError::NotLeader { .. }) => Offered::Again,
+        Err(error) => Offered::Failed(error),
+    }
+}
+
+/// Decisions without records stand when nothing that was committed before was missing in the image that they saw: its
+/// version is `base`.
+async fn confirm(log: &impl MetadataLog, published: &Published, base: u64) -> Offered {
+    match log.confirm().await {
+        Ok(version) if version <= base => Offered::Taken,
+        Ok(version) => {
+            published.reached(version).await;
+            Offered::Stale { confirmed: Some(version) }
+        }
         Err(ProposeError::NotLeader { .. }) => Offered::Again,
         Err(error) => Offered::Failed(error),
     }

@@ -32,6 +32,8 @@ enum Answer {
 struct FakeLog {
     published: Arc<Published>,
     answers: Mutex<VecDeque<Answer>>,
+    /// Records of somebody else that the leader has and this node has not when a version is asked for, one each time.
+    elsewhere: Arc<Mutex<VecDeque<Record>>>,
     leads: bool,
 }
 
@@ -74,6 +76,18 @@ impl MetadataLog for FakeLog {
 
     async fn confirm(&self) -> Result<u64, ProposeError> {
         let version = self.published.image().version.0;
+        let next = self.elsewhere.lock().unwrap().pop_front();
+        if let Some(record) = next {
+            let published = Arc::clone(&self.published);
+            tokio::spawn(async move {
+                // It arrives here later than the leader's word of it.
+                tokio::task::yield_now().await;
+                let mut image = Image::clone(&published.image());
+                image.apply(&record);
+                published.publish(image);
+            });
+            return Ok(version + 1);
+        }
         if self.leads { Ok(version) } else { Err(ProposeError::NotLeader { leader: None }) }
     }
 
@@ -84,8 +98,18 @@ impl MetadataLog for FakeLog {
 
 /// A handle on such a log; the node stops when the sender is dropped.
 fn proposer(answers: Vec<Answer>, leads: bool) -> (MetadataHandle, oneshot::Sender<()>) {
+    proposer_behind(answers, leads, Arc::default())
+}
+
+/// The same, with what the leader has and this node has not when it asks.
+fn proposer_behind(
+    answers: Vec<Answer>,
+    leads: bool,
+    elsewhere: Arc<Mutex<VecDeque<Record>>>,
+) -> (MetadataHandle, oneshot::Sender<()>) {
     let published = Arc::new(Published::new(Image::default()));
-    let log = FakeLog { published: Arc::clone(&published), answers: Mutex::new(answers.into()), leads };
+    let answers = Mutex::new(answers.into());
+    let log = FakeLog { published: Arc::clone(&published), answers, elsewhere, leads };
     let (_, metrics) = watch::channel(openraft::RaftMetrics::new_initial(1));
     let (stop, stopped) = oneshot::channel();
     let me = Identity { cluster_id: String::new(), node: NodeId(1), directory: DirectoryId::nil() };
@@ -125,6 +149,40 @@ async fn a_stale_batch_is_decided_again_as_often_as_it_takes() {
     let (handle, _stop) = proposer((0..50).map(|_| Answer::Stale).collect(), true);
     assert_eq!(handle.run(|_| Decision::new(vec![topic(1)], ())).await, Ok(()));
     assert_eq!(topics_in(&handle.image()), ["t1"]);
+}
+
+#[tokio::test]
+async fn a_decision_without_records_is_made_again_when_the_image_was_old() {
+    let elsewhere = Arc::new(Mutex::new(VecDeque::from([topic(1)])));
+    let (handle, _stop) = proposer_behind(Vec::new(), true, elsewhere);
+    // Another node has answered that it made t1.
+    let exists = |image: &Image| Decision::reply(image.topics.by_name("t1").is_some());
+    assert_eq!(handle.run(exists).await, Ok(true));
+}
+
+#[tokio::test]
+async fn a_decision_that_needed_no_records_on_an_old_image_makes_them_on_the_new_one() {
+    let elsewhere = Arc::new(Mutex::new(VecDeque::from([topic(1)])));
+    let (handle, _stop) = proposer_behind(Vec::new(), true, elsewhere);
+    let follow = |image: &Image| {
+        let is_due = image.topics.by_name("t1").is_some() && image.topics.by_name("t2").is_none();
+        Decision::new(if is_due { vec![topic(2)] } else { Vec::new() }, is_due)
+    };
+    assert_eq!(handle.run(follow).await, Ok(true));
+    assert_eq!(topics_in(&handle.image()), ["t1", "t2"]);
+}
+
+#[tokio::test]
+async fn one_confirmation_is_enough_however_fast_the_image_moves() {
+    let elsewhere = Arc::new(Mutex::new((0..50).map(topic).collect::<VecDeque<_>>()));
+    let (handle, _stop) = proposer_behind(Vec::new(), true, Arc::clone(&elsewhere));
+    let mut times = 0;
+    let reply = handle.run(move |image| {
+        times += 1;
+        Decision::reply((times, image.version.0))
+    });
+    assert_eq!(reply.await, Ok((2, 1)));
+    assert_eq!(elsewhere.lock().unwrap().len(), 49);
 }
 
 #[tokio::test]

@@ -34,3 +34,5 @@ mod roles;
 mod two_brokers;
 #[path = "node/versions.rs"]
 mod versions;
+#[path = "node/voters.rs"]
+mod voters;

@@ -10,7 +10,7 @@
 
 use super::topic_view::text;
 use super::{Api, Call, Request};
-use crate::metadata::features::supported_features;
+use crate::metadata::features::{KRAFT_VERSION, supported_features};
 use crate::types::ErrorCode;
 use crate::wire::api::{API_TABLE, API_VERSIONS, ApiRow};
 use crate::wire::messages::ApiVersionsRequest;
@@ -45,7 +45,13 @@ pub async fn handle(api: &Api, call: &Call, request: Request<ApiVersionsRequest>
             })
             .collect();
         response.finalized_features_epoch = image.version.offset().0 - 1;
-        let finalized = image.features.finalized().into_iter();
+        let mut finalized = image.features.finalized();
+        let kraft_version = api.metadata.kraft_version();
+        if kraft_version > 0 {
+            finalized.push((KRAFT_VERSION.into(), kraft_version));
+            finalized.sort_unstable();
+        }
+        let finalized = finalized.into_iter();
         response.finalized_features = finalized
             .map(|(name, level)| FinalizedFeatureKey {
                 name: text(&name),

@@ -1,13 +1,16 @@
 //! DescribeQuorum: v0-2 (KIP-595)
 //!
-//! Behaviour: the state of the metadata quorum, told by the node that leads it; NOT_LEADER_OR_FOLLOWER from any other. The log
-//! goes by Kafka's name, `__cluster_metadata` with its one partition.
+//! Behaviour: the state of the metadata quorum as the node that leads it knows it. A broker asks the leader; a controller that
+//! does not lead answers NOT_LEADER_OR_FOLLOWER. The log goes by Kafka's name, `__cluster_metadata` with its one partition.
 //!
 //! Version notes: 1 adds when a replica last fetched and was last caught up; 2 directory ids, messages and the addresses of
 //! the voters.
 
+use std::sync::Arc;
+
+use super::raft_voters::{FORWARD_LIMIT, ask_leader};
 use super::topic_view::{text, topic_name};
-use super::{Api, Call, Request};
+use super::{Answer, Api, Call, Request};
 use crate::broker::clock;
 use crate::controller::{QuorumStatus, ReplicaStatus};
 use crate::types::ErrorCode;
@@ -19,8 +22,28 @@ use crate::wire::messages::describe_quorum_response::{
 const TOPIC: &str = "__cluster_metadata";
 const UNKNOWN: i64 = -1;
 
-pub async fn handle(api: &Api, _: &Call, request: Request<DescribeQuorumRequest>) -> DescribeQuorumResponse {
-    let (version, request) = (request.version, request.body);
+pub async fn handle(
+    api: &Arc<Api>,
+    call: &Call,
+    request: Request<DescribeQuorumRequest>,
+) -> Answer<DescribeQuorumResponse> {
+    let (api, role) = (Arc::clone(api), call.listener.role);
+    Answer::Later(Box::pin(async move {
+        let Request { version, body, .. } = request;
+        Answer::Now(match ask_leader(&api, role, version, &body, FORWARD_LIMIT, error_of).await {
+            Some(answer) => answer,
+            None => answer(&api, version, &body),
+        })
+    }))
+}
+
+/// The first error in an answer.
+fn error_of(answer: &DescribeQuorumResponse) -> i16 {
+    let partitions = answer.topics.iter().flat_map(|topic| &topic.partitions).map(|it| it.error_code);
+    std::iter::once(answer.error_code).chain(partitions).find(|code| *code != 0).unwrap_or(0)
+}
+
+fn answer(api: &Api, version: i16, request: &DescribeQuorumRequest) -> DescribeQuorumResponse {
     let status = api.metadata.quorum_status(clock::wall());
     let is_the_log = request.topics.iter().any(|topic| {
         topic.topic_name.as_str() == TOPIC && topic.partitions.iter().any(|it| it.partition_index == 0)

@@ -13,9 +13,11 @@ mod config_resource;
 mod config_rules;
 mod hosted;
 mod produce_error;
+mod raft_voters;
 mod refusal;
 mod topic_view;
 
+mod add_raft_voter;
 mod allocate_producer_ids;
 mod alter_configs;
 mod alter_partition;
@@ -47,10 +49,12 @@ mod list_partition_reassignments;
 mod metadata;
 mod offset_for_leader_epoch;
 mod produce;
+mod remove_raft_voter;
 mod raft;
 mod unregister_broker;
 mod unregister_controller;
 mod update_features;
+mod update_raft_voter;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

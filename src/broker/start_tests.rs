@@ -52,6 +52,7 @@ pub(super) async fn run_quorum(dir: &Path) -> (MetadataHandle, Controller) {
         addresses: BTreeMap::new(),
         servers: Vec::new(),
         listener: None,
+        joins_voters: false,
         segment_bytes: 1 << 20,
         snapshots: SnapshotLimits::default(),
         timing: Timing::default(),

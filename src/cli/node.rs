@@ -11,10 +11,11 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
+use super::Failure;
+use super::bootstrap::{self, Bootstrap};
 use super::directories::{self, Directories, Wanted};
 use super::file_limit;
 use super::voters::Voters;
-use super::{Failure, bootstrap};
 use crate::api::{Api, ListenerInfo, ListenerRole, Node};
 use crate::broker::controller_channel::ControllerChannel;
 use crate::broker::duty_settings::duty_settings;
@@ -31,7 +32,7 @@ use crate::metadata::features::supported_features;
 use crate::peer::Address;
 use crate::server::{BoundListener, ConnectionLimits, LimitsConfig, ListenerConfig, Listeners};
 use crate::storage::disk::{Disk, RealDisk};
-use crate::types::Uuid;
+use crate::types::{DirectoryId, Uuid};
 
 /// A node that runs. Whoever holds it stops it.
 pub struct RunningNode {
@@ -274,7 +275,7 @@ async fn start_controller(
     });
     let me = Member { directory_id, endpoints: endpoints.collect() };
     let bootstrap = bootstrap::read(disk.as_ref(), &dir, broker_config.min_insync_replicas)?;
-    let voters = first_voters(node, &me, bootstrap.voters);
+    let voters = first_voters(node, &me, &bootstrap);
     let is_voter = voters.contains_key(&node.node_id);
     let address = |at: &HostPort| Address { host: at.host.clone(), port: at.port };
     let config = ControllerConfig {
@@ -287,6 +288,7 @@ async fn start_controller(
         addresses: node.quorum.voters.iter().map(|voter| (voter.id, address(&voter.address))).collect(),
         servers: node.quorum.bootstrap_servers.iter().map(address).collect(),
         listener: node.controller_listener_names.first().map(|name| name.as_str().to_owned()),
+        joins_voters: node.quorum.auto_join,
         segment_bytes: bootstrap::METADATA_SEGMENT_BYTES,
         snapshots: snapshot_limits(broker_config),
         timing: Timing::default(),
@@ -309,7 +311,7 @@ fn snapshot_limits(config: &BrokerConfig) -> SnapshotLimits {
 
 /// The voters with which the quorum begins, as far as this node knows them: those of its configuration, or those it was
 /// formatted with. A node that finds the quorum by bootstrap servers alone knows none.
-fn first_voters(node: &NodeConfig, me: &Member, formatted: Option<Voters>) -> Voters {
+fn first_voters(node: &NodeConfig, me: &Member, formatted: &Bootstrap) -> Voters {
     let named: Voters = node
         .quorum
         .voters
@@ -324,8 +326,14 @@ fn first_voters(node: &NodeConfig, me: &Member, formatted: Option<Voters>) -> Vo
             (voter.id, Member { endpoints: vec![endpoint], ..Member::default() })
         })
         .collect();
-    let voters = if named.is_empty() { formatted.unwrap_or_default() } else { named };
-    let alone = voters.keys().eq([&node.node_id]) || voters.is_empty() && node.stands_alone();
+    if named.keys().eq([&node.node_id]) {
+        let me = Member { directory_id: DirectoryId::nil(), ..me.clone() };
+        return [(node.node_id, me)].into();
+    }
+    let voters = if named.is_empty() { formatted.voters.clone().unwrap_or_default() } else { named };
+    // One that was formatted without voters is to find its quorum.
+    let begins = voters.is_empty() && node.stands_alone() && formatted.kraft_version == 0;
+    let alone = voters.keys().eq([&node.node_id]) || begins;
     if alone { [(node.node_id, me.clone())].into() } else { voters }
 }
 

@@ -22,6 +22,8 @@ pub struct Roles {
 pub struct Quorum {
     pub voters: Vec<Voter>,
     pub bootstrap_servers: Vec<HostPort>,
+    /// Whether a controller makes itself a voter.
+    pub auto_join: bool,
 }
 
 /// A node as its properties make it. They are read once, at the start.
@@ -319,7 +321,11 @@ impl Reader<'_> {
         }
         let servers = self.list("controller.quorum.bootstrap.servers");
         let bootstrap_servers = servers.iter().filter_map(|entry| HostPort::parse(entry).ok()).collect();
-        Quorum { voters, bootstrap_servers }
+        Quorum { voters, bootstrap_servers, auto_join: self.auto_join() }
+    }
+
+    fn auto_join(&self) -> bool {
+        self.layers.value("controller.quorum.auto.join.enable") == Value::Boolean(true)
     }
 
     fn log_dirs(&self) -> Vec<PathBuf> {
@@ -336,7 +342,7 @@ impl Reader<'_> {
     }
 
     fn check_quorum(&mut self, node: &NodeConfig, alone_by_default: bool) {
-        let Quorum { voters, bootstrap_servers } = &node.quorum;
+        let Quorum { voters, bootstrap_servers, auto_join } = &node.quorum;
         let is_voter = voters.iter().any(|voter| voter.id == node.node_id);
         let combined = node.roles.broker && node.roles.controller;
         if voters.is_empty() && bootstrap_servers.is_empty() && !(alone_by_default && combined) {
@@ -350,8 +356,11 @@ impl Reader<'_> {
         } else {
             let reason = format!("cannot include node.id {}, which is no controller", node.node_id);
             self.findings.require(!is_voter, "controller.quorum.voters", reason);
-            let joins = self.layers.value("controller.quorum.auto.join.enable") == Value::Boolean(true);
-            self.findings.require(!joins, "controller.quorum.auto.join.enable", "is for controllers only");
+            self.findings.require(
+                !auto_join,
+                "controller.quorum.auto.join.enable",
+                "is for controllers only",
+            );
         }
     }
 

@@ -9,7 +9,8 @@
 //! `log_files` with `log_segment`, `frame`, `codec` and `hard_state` (what is on disk). Then the other members: `rpc`
 //! (messages), `peers` (where they are), `network` (how openraft calls them), `service` (what they ask of this one, with
 //! `receiving` for snapshots), `observers` and `learners` (the leader's side of those without a vote), `observer` (their own
-//! side), `pace` with `pulse` (when to beat and when to elect), `forward` (the way of decisions to the leader). `start`
+//! side), `pace` with `pulse` (when to beat and when to elect), `forward` (the way of decisions to the leader), `voters` with
+//! `voter_set` and `upkeep` (how the voters change). `start`
 //! puts it together; `quorum` tells how it is; `dump` reads a directory from outside; `duties` is what the leader does for
 //! brokers.
 
@@ -38,6 +39,9 @@ mod pulse;
 mod pace;
 mod forward;
 mod quorum;
+mod voter_set;
+mod voters;
+mod upkeep;
 mod start;
 pub mod dump;
 pub mod duties;
@@ -51,3 +55,5 @@ pub use raft_types::{Endpoint, Member};
 pub use service::RaftService;
 pub use snapshot_keeper::SnapshotLimits;
 pub use start::{Controller, ControllerConfig, METADATA_LOG_DIR, StartError, Timing, start};
+pub use voter_set::{ChangeRefused, VoterChange};
+pub use voters::{ChangeVotersError, Voters};

@@ -202,7 +202,8 @@ impl RaftNetwork<Quorum> for Client {
         request: AppendEntriesRequest<Quorum>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<RaftNodeId>, RpcError> {
-        self.send_append(&request, option.hard_ttl()).await.map_err(|error| failed(&error))
+        let sent = self.send_append(&request, option.hard_ttl()).await;
+        sent.inspect_err(|_| self.network.peers.missed(self.target)).map_err(|error| failed(&error))
     }
 
     async fn vote(

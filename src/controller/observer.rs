@@ -1,4 +1,5 @@
-//! A node without a vote: it asks the leader for the log, as long as it is no voter.
+//! A node without a vote: it asks the leader for the log, as long as it is no voter. So does a voter that no leader speaks to:
+//! it may have been taken out of the voters while it was away, and then nobody but the leader can tell.
 //!
 //! Knows messages and openraft, and no records. Invariant: one message is in work at a time, and its reply goes to the
 //! leader that sent it.
@@ -8,11 +9,12 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::protocol::Encodable;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::controller::observers::{Kind, MAX_WAIT};
 use crate::controller::peers::{PeerError, Peers};
-use crate::controller::quorum::{Metrics, QuorumView};
+use crate::controller::pulse::Pulse;
+use crate::controller::quorum::QuorumView;
 use crate::controller::raft_types::raft_id;
 use crate::controller::rpc::Refusal;
 use crate::controller::service::RaftService;
@@ -25,6 +27,9 @@ use crate::wire::messages::{ObserverPollRequest, ObserverPollResponse};
 const DIAL_LIMIT: Duration = Duration::from_millis(700);
 /// How long a poll may take beyond its waiting: a leader that hangs is left soon, and to dial again costs little.
 const POLL_LIMIT: Duration = Duration::from_millis(700);
+/// A voter to which no leader has spoken for so long asks, and goes on with that for so long.
+const LOST_AFTER: Duration = Duration::from_secs(3);
+const LOST_LIMIT: Duration = Duration::from_secs(30);
 /// Between two nodes that did not help, and after one that refuses.
 const NEXT_PAUSE: Duration = Duration::from_millis(50);
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
@@ -34,6 +39,7 @@ const VERSION: i16 = 0;
 #[derive(Clone)]
 pub struct Observer {
     pub service: RaftService,
+    pub pulse: Arc<Pulse>,
     pub view: QuorumView,
     pub peers: Arc<Peers>,
     /// Where to look for the quorum: `controller.quorum.bootstrap.servers`.
@@ -53,26 +59,17 @@ enum End {
 impl Observer {
     /// Follows while this node is no voter, as long as the member runs.
     pub async fn run(self) {
-        let mut metrics = self.view.metrics();
         let mut turn = 0;
         let mut leader = None;
         // What was last said of refusals, so that the log says it once.
         let mut told = None;
-        loop {
-            let me = raft_id(self.peers.me.node);
-            let observes = |metrics: &Metrics| {
-                metrics.running_state.is_err() || !metrics.membership_config.voter_ids().any(|id| id == me)
-            };
-            match metrics.wait_for(observes).await {
-                Ok(metrics) if metrics.running_state.is_err() => return,
-                Ok(_) => {}
-                Err(_) => return,
-            }
+        while self.observes().await {
+            let lost = self.view.is_voter(self.peers.me.node);
             let Some(address) = leader.take().or_else(|| self.candidate(&mut turn)) else {
                 sleep(REFUSED_PAUSE).await;
                 continue;
             };
-            match self.converse(&address).await {
+            match self.converse(&address, lost.then(|| Instant::now() + LOST_LIMIT)).await {
                 Ok(End::Elsewhere(node, address)) => {
                     self.peers.set_leader_hint(Some((node, address.clone())));
                     leader = Some(address);
@@ -80,6 +77,7 @@ impl Observer {
                     sleep(NEXT_PAUSE).await;
                 }
                 Ok(End::Votes) => {}
+                Ok(End::Unknown) if lost => sleep(REFUSED_PAUSE).await,
                 Ok(End::Unknown) => sleep(NEXT_PAUSE).await,
                 Err(PeerError::Refused(_, Refusal::Itself)) => sleep(NEXT_PAUSE).await,
                 Err(PeerError::Refused(_, refusal)) => {
@@ -98,6 +96,42 @@ impl Observer {
         }
     }
 
+    /// Waits until this node has no vote, or no leader speaks to it; false when the member has ended.
+    async fn observes(&self) -> bool {
+        let me = raft_id(self.peers.me.node);
+        let mut metrics = self.view.metrics();
+        let mut since = Instant::now();
+        loop {
+            let leads = {
+                let now = metrics.borrow_and_update();
+                if now.running_state.is_err() {
+                    return false;
+                }
+                if !now.membership_config.voter_ids().any(|id| id == me) {
+                    return true;
+                }
+                now.state.is_leader()
+            };
+            let now = Instant::now();
+            if leads {
+                since = now;
+            }
+            let heard = self.pulse.last_heard().map_or(since, |at| since.max(Instant::from_std(at)));
+            let lost_at = heard + LOST_AFTER;
+            if !leads && lost_at <= now {
+                return true;
+            }
+            tokio::select! {
+                changed = metrics.changed() => {
+                    if changed.is_err() {
+                        return false;
+                    }
+                }
+                () = sleep_until(lost_at), if !leads => {}
+            }
+        }
+    }
+
     /// The next node to ask: voters as configured, then those that the log names, then the bootstrap servers.
     fn candidate(&self, turn: &mut usize) -> Option<Address> {
         let mut all: Vec<Address> = self.peers.configured().cloned().collect();
@@ -109,12 +143,14 @@ impl Observer {
         (count > 0).then(|| all.swap_remove(*turn % count))
     }
 
-    /// Polls one node until it has nothing more to say.
-    async fn converse(&self, address: &Address) -> Result<End, PeerError> {
+    /// Polls one node until it has nothing more to say. A voter that was lost goes on until `lost_until`, for it learns what it
+    /// has missed on the way.
+    async fn converse(&self, address: &Address, lost_until: Option<Instant>) -> Result<End, PeerError> {
         let connection = self.peers.dial(address, DIAL_LIMIT).await?;
         let mut reply = None;
         loop {
-            if self.view.is_voter(self.peers.me.node) {
+            let votes = self.view.is_voter(self.peers.me.node);
+            if votes && lost_until.is_none_or(|until| until <= Instant::now()) {
                 // What was said last is answered, and then the leader dials.
                 self.poll(&connection, reply, true).await?;
                 return Ok(End::Votes);

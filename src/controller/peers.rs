@@ -64,6 +64,8 @@ pub struct Contact {
     pub last_heard: TimestampMs,
     /// When it last had all that there was.
     pub last_caught_up: Option<TimestampMs>,
+    /// Whether it has not been reached since.
+    pub missed: bool,
 }
 
 impl Peers {
@@ -146,11 +148,31 @@ impl Peers {
     pub fn heard(&self, node: NodeId, caught_up: bool) {
         let now = wall();
         let mut contacts = lock(&self.contacts);
-        let contact = contacts.entry(node).or_insert(Contact { last_heard: now, last_caught_up: None });
+        let contact =
+            contacts.entry(node).or_insert(Contact { last_heard: now, last_caught_up: None, missed: false });
         contact.last_heard = now;
+        contact.missed = false;
         if caught_up {
             contact.last_caught_up = Some(now);
         }
+    }
+
+    /// Notes that a peer could not be reached.
+    pub fn missed(&self, node: NodeId) {
+        if let Some(contact) = lock(&self.contacts).get_mut(&node) {
+            contact.missed = true;
+        }
+    }
+
+    /// Whether a peer was heard so lately, and has not been missed since.
+    pub fn reaches(&self, node: NodeId, limit: Duration) -> bool {
+        let limit = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
+        self.contact(node).is_some_and(|contact| !contact.missed && wall().0 - contact.last_heard.0 <= limit)
+    }
+
+    /// The listener of controllers, if this node knows its name.
+    pub fn listener(&self) -> Option<&str> {
+        self.listener.as_deref()
     }
 
     pub fn contact(&self, node: NodeId) -> Option<Contact> {

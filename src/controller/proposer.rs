@@ -115,6 +115,11 @@ impl MetadataHandle {
         self.quorum.address(node)
     }
 
+    /// The level of the feature kraft.version, which the quorum keeps itself.
+    pub fn kraft_version(&self) -> i16 {
+        self.quorum.kraft_version()
+    }
+
     /// The state of the quorum, as DescribeQuorum tells it.
     pub fn quorum_status(&self, now: TimestampMs) -> QuorumStatus {
         self.quorum.status(now)

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use crate::controller::duties::Office;
 use crate::controller::peers::Peers;
 use crate::controller::raft_types::{Endpoint, Member, RaftNodeId, node_id, raft_id};
+use crate::controller::voter_set::is_static;
 use crate::peer::Address;
 use crate::types::{DirectoryId, NodeId, Offset, TimestampMs};
 
@@ -141,6 +142,12 @@ impl QuorumView {
         let membership = metrics.membership_config.membership();
         let voters = membership.voter_ids();
         voters.filter_map(|id| Some((node_id(id), membership.get_node(&id)?.clone()))).collect()
+    }
+
+    /// The level of the feature kraft.version: 0 while the voters are those of the configuration (KIP-853).
+    pub fn kraft_version(&self) -> i16 {
+        let voters = self.voters();
+        i16::from(!voters.is_empty() && !is_static(voters.iter().map(|(_, member)| member)))
     }
 
     /// Where a controller listens.

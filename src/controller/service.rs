@@ -20,6 +20,7 @@ use crate::controller::raft_store::LogStore;
 use crate::controller::raft_types::{Applied, Batch, Raft, RaftNodeId, raft_id};
 use crate::controller::receiving::{Progress, Receiving};
 use crate::controller::rpc::{self, Refusal};
+use crate::controller::voters::Voters;
 use crate::types::NodeId;
 use crate::wire::messages::raft::{Leader, Sender};
 use crate::wire::messages::{
@@ -39,6 +40,7 @@ pub struct RaftService {
 
 struct Inner {
     parts: ServiceParts,
+    voters: Voters,
     receiving: Receiving,
 }
 
@@ -66,7 +68,13 @@ impl std::ops::Deref for Inner {
 
 impl RaftService {
     pub fn new(parts: ServiceParts) -> RaftService {
-        RaftService { inner: Arc::new(Inner { parts, receiving: Receiving::default() }) }
+        let voters = Voters::new(&parts);
+        RaftService { inner: Arc::new(Inner { parts, voters, receiving: Receiving::default() }) }
+    }
+
+    /// The way to change the voters.
+    pub fn voters(&self) -> &Voters {
+        &self.inner.voters
     }
 
     pub async fn vote(&self, message: RaftVoteRequest) -> RaftVoteResponse {

@@ -30,10 +30,12 @@ use crate::controller::service::{RaftService, ServiceParts};
 use crate::controller::snapshot::SnapshotDir;
 use crate::controller::snapshot_keeper::{SnapshotLimits, keep_snapshots};
 use crate::controller::state_machine::{LoadError, StateMachine};
+use crate::controller::upkeep::Upkeep;
+use crate::controller::voter_set::is_static;
 use crate::metadata::{Decision, Image, ImageVersion, Record};
 use crate::peer::Address;
 use crate::storage::disk::Disk;
-use crate::types::NodeId;
+use crate::types::{DirectoryId, NodeId};
 
 /// The directory of the metadata log, where a Kafka person looks for it. Its files are Floodmark's own.
 pub const METADATA_LOG_DIR: &str = "__cluster_metadata-0";
@@ -63,6 +65,8 @@ pub struct ControllerConfig {
     pub servers: Vec<Address>,
     /// The first of `controller.listener.names`.
     pub listener: Option<String>,
+    /// Whether this node makes itself a voter: `controller.quorum.auto.join.enable`.
+    pub joins_voters: bool,
     /// `metadata.log.segment.bytes`.
     pub segment_bytes: u64,
     pub snapshots: SnapshotLimits,
@@ -170,12 +174,22 @@ pub async fn start(config: ControllerConfig) -> Result<(MetadataHandle, Controll
     };
     let (pace, watch) = (Pace::new(&parts, config.timing), Pace::new(&parts, config.timing));
     let learners = parts.learners.clone();
-    let (view, service) = (parts.view.clone(), RaftService::new(parts));
+    let (view, pulse) = (parts.view.clone(), Arc::clone(&parts.pulse));
+    let service = RaftService::new(parts);
+    let upkeep = Upkeep {
+        voters: service.voters().clone(),
+        view: view.clone(),
+        peers: Arc::clone(&peers),
+        me: config.me.clone(),
+        joins: config.joins_voters,
+        servers: config.servers.clone(),
+    };
     let observer = Observer {
         service: service.clone(),
+        pulse,
         view,
         peers: Arc::clone(&peers),
-        servers: config.servers.clone(),
+        servers: config.servers,
     };
     let mut tasks = vec![tokio::spawn(follow_leadership)];
     tasks.push(tokio::spawn(keep_snapshots(raft.clone(), store.clone(), published, config.snapshots)));
@@ -198,6 +212,7 @@ pub async fn start(config: ControllerConfig) -> Result<(MetadataHandle, Controll
         Ok(()) => {
             controller.tasks.extend([tokio::spawn(pace.run()), tokio::spawn(watch.watch_leader())]);
             controller.tasks.extend([tokio::spawn(observer.run()), tokio::spawn(learners.tidy())]);
+            controller.tasks.push(tokio::spawn(upkeep.run()));
             Ok((handle, controller))
         }
         Err(error) => {
@@ -268,10 +283,12 @@ impl Controller {
         });
         let known = known.await.map_err(|_| stopped(&Fatal::<RaftNodeId>::Stopped))?.clone();
         let known: Vec<NodeId> = known.membership_config.voter_ids().map(node_id).collect();
-        if !known.contains(&node) && voters.contains_key(&node) {
+        // Only the voters of a configuration should be those of the log; others have changed since they were formatted.
+        let is_static = is_static(voters.values());
+        if is_static && !known.contains(&node) && voters.contains_key(&node) {
             return Err(StartError::OtherQuorum { node, voters: known });
         }
-        if !voters.is_empty() && !voters.keys().eq(known.iter()) {
+        if is_static && !voters.keys().eq(known.iter()) {
             tracing::warn!(
                 "The metadata log knows the voters {known:?}, not those of the configuration, {:?}; the log counts",
                 voters.keys().collect::<Vec<_>>()
@@ -296,8 +313,13 @@ impl Controller {
         let metrics = leads.await.map_err(|_| stopped(&Fatal::<RaftNodeId>::Stopped))?.clone();
         metrics.running_state.map_err(|error| stopped(&error))?;
         let known = metrics.membership_config.membership().get_node(&self.id);
-        if known != Some(me) {
-            let changed = ChangeMembers::SetNodes(BTreeMap::from([(self.id, me.clone())]));
+        let mut me = me.clone();
+        if known.is_some_and(|known| known.directory_id.is_nil()) {
+            // The voters of a configuration have no directories.
+            me.directory_id = DirectoryId::nil();
+        }
+        if known != Some(&me) {
+            let changed = ChangeMembers::SetNodes(BTreeMap::from([(self.id, me)]));
             let changed = self.raft.change_membership(changed, true).await;
             changed.map_err(|error| StartError::Stopped(error.to_string()))?;
         }

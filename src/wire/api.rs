@@ -193,6 +193,15 @@ macro_rules! for_each_api {
               $crate::wire::messages::DescribeTopicPartitionsRequest
                   => $crate::wire::messages::DescribeTopicPartitionsResponse,
               describe_topic_partitions::handle }
+            { 80, AddRaftVoter, 0..=1, flexible 0, [broker, controller], advertised 0,
+              $crate::wire::messages::AddRaftVoterRequest => $crate::wire::messages::AddRaftVoterResponse,
+              add_raft_voter::handle }
+            { 81, RemoveRaftVoter, 0..=0, flexible 0, [broker, controller], advertised 0,
+              $crate::wire::messages::RemoveRaftVoterRequest => $crate::wire::messages::RemoveRaftVoterResponse,
+              remove_raft_voter::handle }
+            { 82, UpdateRaftVoter, 0..=0, flexible 0, [controller], advertised 0,
+              $crate::wire::messages::UpdateRaftVoterRequest => $crate::wire::messages::UpdateRaftVoterResponse,
+              update_raft_voter::handle }
             { 94, UnregisterController, 0..=0, flexible 0, [broker, controller], advertised 0,
               $crate::wire::messages::UnregisterControllerRequest
                   => $crate::wire::messages::UnregisterControllerResponse,

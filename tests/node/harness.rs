@@ -45,6 +45,42 @@ impl TestNode {
         TestNode::start_in(dir, overrides.into()).await
     }
 
+    /// A controller of the cluster that `other` belongs to, formatted without voters, with these settings on top.
+    pub async fn controller_beside(other: &TestNode, id: &str, settings: &[(&str, &str)]) -> TestNode {
+        let dir = tempfile::tempdir().unwrap();
+        let server = other.controller_address().to_string();
+        let own = [
+            ("process.roles", "controller"),
+            ("node.id", id),
+            ("listeners", "CONTROLLER://127.0.0.1:0"),
+            ("controller.listener.names", "CONTROLLER"),
+            ("controller.quorum.bootstrap.servers", &server),
+            ("log.dirs", dir.path().to_str().unwrap()),
+        ];
+        let overrides: Vec<(String, String)> =
+            own.iter().chain(settings).map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let mut format = std::process::Command::new(env!("CARGO_BIN_EXE_floodmark"));
+        format.args([
+            "storage",
+            "format",
+            "--no-initial-controllers",
+            "--cluster-id",
+            &other.property("cluster.id"),
+        ]);
+        for (key, value) in &overrides {
+            format.arg("--override").arg(format!("{key}={value}"));
+        }
+        assert!(format.env_clear().output().unwrap().status.success(), "the controller is formatted");
+        TestNode::start_in(dir, overrides).await
+    }
+
+    /// What `meta.properties` says.
+    pub fn property(&self, key: &str) -> String {
+        let text = std::fs::read_to_string(self.dir.path().join("meta.properties")).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+        line.unwrap().to_owned()
+    }
+
     async fn start_in(dir: TempDir, overrides: Vec<(String, String)>) -> TestNode {
         let sources = Sources { overrides: overrides.clone(), ..Sources::default() };
         let config = config::load(&sources).unwrap_or_else(|errors| panic!("{errors}"));

@@ -2,7 +2,7 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, int, list, long, string};
-use super::{LINGER, METADATA, NO_CLUSTER, QUORUM_PACE, QUORUM_PIECES, rules};
+use super::{LINGER, METADATA, QUORUM_PACE, QUORUM_PIECES, rules};
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
@@ -11,7 +11,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
     list("controller.quorum.bootstrap.servers", "").rule(rules::BOOTSTRAP_SERVERS, rules::bootstrap_servers)
         .high()
         .doc("Controllers to ask for the rest of the cluster, as `host:port`, separated by commas."),
-    boolean("controller.quorum.auto.join.enable", "false").low().instead(NO_CLUSTER)
+    boolean("controller.quorum.auto.join.enable", "false").low()
         .doc("Whether a new controller makes itself a voter."),
     int("controller.quorum.election.timeout.ms", "1000").at_least(0).high().instead(QUORUM_PACE)
         .doc("How long a voter waits for an election to end."),

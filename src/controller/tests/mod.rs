@@ -9,6 +9,7 @@ mod rig;
 mod many;
 mod peers;
 mod messages;
+mod voting;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,6 +55,7 @@ fn config(disk: Arc<dyn Disk>, dir: &Path) -> ControllerConfig {
         addresses: BTreeMap::new(),
         servers: Vec::new(),
         listener: None,
+        joins_voters: false,
         segment_bytes: 1 << 20,
         snapshots: SnapshotLimits::default(),
         timing: Timing::default(),

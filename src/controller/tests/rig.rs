@@ -69,6 +69,10 @@ impl Machine {
         Machine { disk: SimDisk::new(), ..self }
     }
 
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -79,29 +83,56 @@ impl Machine {
         Member { directory_id: DirectoryId::nil(), endpoints: vec![endpoint] }
     }
 
-    /// Starts the node with these voters.
+    /// The machine as a voter of a dynamic quorum.
+    pub fn voter(&self) -> Member {
+        Member { directory_id: self.directory, ..Machine::member(&self.address) }
+    }
+
+    /// The same machine with nothing on it, formatted anew.
+    pub fn without_disk(self) -> Machine {
+        let directory = DirectoryId::from_u128(self.directory.as_u128() + 1_000);
+        Machine { disk: SimDisk::new(), directory, ..self }
+    }
+
+    /// Starts the node with these voters in its configuration.
     async fn start_behind(&self, voters: &BTreeMap<NodeId, Address>, gate: Option<Gate>) -> Node {
+        let alone = voters.len() == 1 && voters.contains_key(&self.id);
+        let member = |(id, address): (&NodeId, &Address)| {
+            (*id, if alone { self.voter() } else { Machine::member(address) })
+        };
+        let members = voters.iter().map(member).collect();
+        self.start_as(members, gate, |config| config.addresses = voters.clone()).await
+    }
+
+    /// Starts the node as it was formatted with these voters, or with none; it looks for the quorum at `servers`.
+    pub async fn start_formatted(&self, voters: &[&Machine], servers: &[&Machine]) -> Node {
+        let members = voters.iter().map(|machine| (machine.id, machine.voter())).collect();
+        let servers = servers.iter().map(|machine| machine.address.clone()).collect();
+        self.start_as(members, None, |config| config.servers = servers).await
+    }
+
+    async fn start_as(
+        &self,
+        voters: BTreeMap<NodeId, Member>,
+        gate: Option<Gate>,
+        change: impl FnOnce(&mut ControllerConfig),
+    ) -> Node {
         let dir = std::path::Path::new("/meta");
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
         disk.create_dir_all(dir).unwrap();
         let is_voter = voters.contains_key(&self.id);
-        let me = Member { directory_id: self.directory, ..Machine::member(&self.address) };
-        let alone = is_voter && voters.len() == 1;
-        let member = |(id, address): (&NodeId, &Address)| {
-            (*id, if alone { me.clone() } else { Machine::member(address) })
-        };
         let base = super::config(Arc::clone(&disk), dir);
-        let config = ControllerConfig {
+        let mut config = ControllerConfig {
             node_id: self.id,
             cluster_id: self.cluster_id.clone(),
-            voters: voters.iter().map(member).collect(),
-            me: me.clone(),
-            addresses: voters.clone(),
+            voters,
+            me: self.voter(),
             listener: Some("CONTROLLER".to_owned()),
             timing: Timing::default(),
             bootstrap_records: if is_voter { base.bootstrap_records.clone() } else { Vec::new() },
             ..base
         };
+        change(&mut config);
         let (handle, controller) = start(config).await.unwrap();
         let socket = TcpListener::bind((HOST, self.address.port)).await.unwrap();
         let listener = tokio::spawn(listen(socket, controller.service(), gate)).abort_handle();

@@ -4,8 +4,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
-#[path = "wire/ahead.rs"]
-mod ahead;
 #[path = "wire/allocator.rs"]
 mod allocator;
 #[path = "wire/broken.rs"]

@@ -22,6 +22,7 @@ use crate::controller::observers::Observers;
 use crate::controller::pace::Pace;
 use crate::controller::peers::Peers;
 use crate::controller::proposer::{self, MetadataHandle};
+use crate::controller::pulse::Pulse;
 use crate::controller::quorum::QuorumView;
 use crate::controller::raft_store::{LogStore, OpenStoreError};
 use crate::controller::raft_types::{Member, Membership, Raft, RaftNodeId, node_id, raft_id};
@@ -176,21 +177,7 @@ pub async fn start(config: ControllerConfig) -> Result<(MetadataHandle, Controll
     let learners = parts.learners.clone();
     let (view, pulse) = (parts.view.clone(), Arc::clone(&parts.pulse));
     let service = RaftService::new(parts);
-    let upkeep = Upkeep {
-        voters: service.voters().clone(),
-        view: view.clone(),
-        peers: Arc::clone(&peers),
-        me: config.me.clone(),
-        joins: config.joins_voters,
-        servers: config.servers.clone(),
-    };
-    let observer = Observer {
-        service: service.clone(),
-        pulse,
-        view,
-        peers: Arc::clone(&peers),
-        servers: config.servers,
-    };
+    let (observer, upkeep) = by_itself(&service, view, pulse, &peers, &config);
     let mut tasks = vec![tokio::spawn(follow_leadership)];
     tasks.push(tokio::spawn(keep_snapshots(raft.clone(), store.clone(), published, config.snapshots)));
     let proposer = tokio::spawn(proposer);
@@ -220,6 +207,26 @@ pub async fn start(config: ControllerConfig) -> Result<(MetadataHandle, Controll
             Err(error)
         }
     }
+}
+
+/// What a member does for itself: it follows the log while it has no vote, and looks after its place among the voters.
+fn by_itself(
+    service: &RaftService,
+    view: QuorumView,
+    pulse: Arc<Pulse>,
+    peers: &Arc<Peers>,
+    config: &ControllerConfig,
+) -> (Observer, Upkeep) {
+    let upkeep = Upkeep {
+        voters: service.voters().clone(),
+        view: view.clone(),
+        peers: Arc::clone(peers),
+        me: config.me.clone(),
+        joins: config.joins_voters,
+        servers: config.servers.clone(),
+    };
+    let (service, peers, servers) = (service.clone(), Arc::clone(peers), config.servers.clone());
+    (Observer { service, pulse, view, peers, servers }, upkeep)
 }
 
 fn raft_config(config: &ControllerConfig) -> Result<openraft::Config, StartError> {

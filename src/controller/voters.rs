@@ -27,6 +27,8 @@ use crate::types::NodeId;
 
 /// A voter that has not answered for so long does not count as reached.
 const REACHED_WITHIN: Duration = Duration::from_secs(2);
+/// So long a leader waits for voters that it does not reach.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
 const DIAL_LIMIT: Duration = Duration::from_secs(1);
 /// How long a change that meets another one rests.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -174,13 +176,21 @@ impl Voters {
 
     /// Checks a change, and waits if only another one stands in its way.
     async fn check_settled(&self, change: &VoterChange, deadline: Instant) -> Result<(), ChangeVotersError> {
+        let grace = Instant::now() + HEARD_WITHIN;
         loop {
             let refused = match self.seen().check(change) {
                 Ok(()) => return Ok(()),
                 Err(refused) => refused,
             };
-            if refused != ChangeRefused::Pending {
-                return Err(refused.into());
+            let is_young = Instant::now() < grace.min(deadline);
+            match refused {
+                ChangeRefused::Pending => {}
+                // A leader that has just begun has not heard the others yet.
+                ChangeRefused::NoMajority { .. } | ChangeRefused::LosesQuorum { .. } if is_young => {
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                    continue;
+                }
+                refused => return Err(refused.into()),
             }
             let mut metrics = self.view.metrics();
             let settled = metrics.wait_for(|now| is_settled(now) || !now.state.is_leader());

@@ -1,7 +1,7 @@
 //! Every golden message survives decoding and encoding.
 
 use bytes::BytesMut;
-use floodmark::wire::api::{API_TABLE, ApiRow, Listeners};
+use floodmark::wire::api::{API_TABLE, ApiRow};
 use floodmark::wire::frame::decode;
 use floodmark::wire::messages::codec::{self, Schema};
 use floodmark::wire::messages::{
@@ -15,7 +15,6 @@ use serde_json::Value as Json;
 use std::fmt::Debug;
 use std::fs;
 
-use super::ahead::for_each_api_ahead;
 use super::files::{REGENERATE, VARIANTS, bytes, directory, read};
 
 /// Something to do with the type of every message in every version.
@@ -26,7 +25,7 @@ pub trait Check {
 macro_rules! define_check_all {
     ($({ $key:literal, $name:ident, $min:literal..=$max:literal, flexible $flexible:tt, [$($listener:ident),+],
          advertised $advertised:literal, $request:path => $response:path, $($handler:ident)::+ })*) => {
-        fn check_served<C: Check>() {
+        pub fn check_all<C: Check>() {
             $(for version in $min..=$max {
                 let row = ApiRow::of($key).unwrap();
                 C::check::<$request>(row, version, "request");
@@ -37,42 +36,6 @@ macro_rules! define_check_all {
 }
 
 floodmark::for_each_api!(define_check_all);
-
-macro_rules! define_check_ahead {
-    ($({ $key:literal, $name:ident, $min:literal..=$max:literal, flexible $flexible:literal, [$($listener:ident),*],
-         advertised $advertised:literal, $request:path => $response:path, $($handler:ident)::+ })*) => {
-        /// The rows of `ahead`.
-        static AHEAD: &[ApiRow] = &[$(ApiRow {
-            key: $key,
-            name: stringify!($name),
-            min: $min,
-            max: $max,
-            flexible_from: Some($flexible),
-            listeners: Listeners { broker: false, controller: false },
-            advertised_min: $advertised,
-        }),*];
-
-        fn check_ahead<C: Check>() {
-            $(for version in $min..=$max {
-                let row = row_of($key);
-                C::check::<$request>(row, version, "request");
-                C::check::<$response>(row, version, "response");
-            })*
-        }
-    };
-}
-
-for_each_api_ahead!(define_check_ahead);
-
-/// The row of an API, served or not yet.
-fn row_of(key: i16) -> &'static ApiRow {
-    ApiRow::of(key).or_else(|| AHEAD.iter().find(|row| row.key == key)).unwrap()
-}
-
-pub fn check_all<C: Check>() {
-    check_served::<C>();
-    check_ahead::<C>();
-}
 
 struct RoundTrip;
 
@@ -105,8 +68,7 @@ fn every_message_is_encoded_as_kafka_encodes_it() {
 
 #[test]
 fn the_generator_knows_every_api_of_the_table() {
-    let mut keys: Vec<i16> =
-        API_TABLE.iter().filter(|row| row.is_told()).chain(AHEAD).map(|row| row.key).collect();
+    let mut keys: Vec<i16> = API_TABLE.iter().filter(|row| row.is_told()).map(|row| row.key).collect();
     keys.sort_unstable();
     let keys: String = keys.iter().map(|key| format!("{key}\n")).collect();
     let listed = fs::read_to_string(directory().join("keys.txt")).unwrap();
@@ -127,7 +89,7 @@ fn without_records(json: &mut Json) {
 }
 
 fn compare_json<T: Schema + Decodable>(kind: &str) {
-    let row = row_of(T::KEY);
+    let row = ApiRow::of(T::KEY).unwrap();
     for version in row.min..=row.max {
         for variant in VARIANTS {
             let message: T = decode(bytes(row, version, kind, variant), version).unwrap();

@@ -413,3 +413,17 @@ fn a_start_that_waits_for_a_quorum_says_so_and_ends_on_a_signal() {
     node.wait_for("Waiting for the metadata quorum");
     assert_eq!(node.terminate(), Some(0));
 }
+
+#[test]
+fn the_example_files_are_valid_as_they_are() {
+    let mut files = 0;
+    for dir in ["config", "config/cluster"] {
+        let entries = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(dir)).unwrap();
+        for file in entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
+            let checked = run(&["config", "check", file.to_str().unwrap()]).expect(0);
+            assert!(!checked.stdout.contains("is not a known property"), "{}", checked.stdout);
+            files += 1;
+        }
+    }
+    assert!(files >= 5, "{files} files");
+}

@@ -152,7 +152,7 @@ def cluster_test(options, report):
     print(f"        seed {options.seed}, {options.rounds} faults, {options.nodes} nodes", flush=True)
     report.check("cluster: the checker finds each anomaly in made-up histories", checker_bites)
     clients = {"franz-go": [toolchain.franz_go()], "java": toolchain.java("JavaDriver")}
-    cluster, run = Cluster(options.command, options.work, options.nodes), None
+    cluster, run, ended = Cluster(options.command, options.work, options.nodes), None, False
     try:
         cluster.start()
         print(f"        started in {max(node.started_in_s for node in cluster.nodes.values()):.2f} s", flush=True)
@@ -169,10 +169,11 @@ def cluster_test(options, report):
             answered = sum(send.offset is not None for send in caller.sends)
             print(f"        {caller.name}: {len(caller.sends)} records, {answered} acknowledged, {caller.refused} requests failed", flush=True)
         report.check("cluster: all nodes stop in an orderly way", cluster.stop)
+        ended = True
     finally:
         for caller in run.callers if run else []:
             caller.driver.close()
-        cluster.close(keep=bool(report.failures))
+        cluster.close(keep=not ended or bool(report.failures))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+//! What is acknowledged is on every in-sync replica, and the replicas are equal.
+
+use floodmark::types::ErrorCode;
+
+use super::harness::{Cluster, segments};
+use super::requests::batch;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_replica_has_the_same_log() {
+    let settings = [("min.insync.replicas", "2"), ("log.segment.bytes", "1048576")];
+    let cluster = Cluster::start(3, &settings).await;
+    // Any node takes requests about metadata.
+    cluster.create_topic(3, "t", 3, &[]).await;
+    cluster.until_in_sync("t").await;
+    let large = "x".repeat(100_000);
+    for round in 0..20 {
+        for partition in 0..3 {
+            assert_eq!(cluster.produce("t", partition, &["a", &large]).await, 2 * round);
+        }
+    }
+    for partition in 0..3 {
+        assert!(!cluster.read("t", partition, 40).await.is_empty());
+    }
+    cluster.until_in_sync("t").await;
+    let data: Vec<_> = cluster.running().into_iter().map(|id| cluster.data_of(id)).collect();
+    let _dir = cluster.stop().await;
+    for partition in ["t-0", "t-1", "t-2"] {
+        let logs: Vec<_> = data.iter().map(|data| segments(data, partition)).collect();
+        assert!(logs[0].len() > 1, "{partition} has several segments");
+        assert!(logs.iter().all(|log| *log == logs[0]), "{partition} differs");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_few_replicas_take_no_records_and_take_them_again() {
+    let mut cluster = Cluster::start(3, &[]).await;
+    cluster.create_topic(1, "t", 1, &[("min.insync.replicas", "3")]).await;
+    assert_eq!(cluster.produce("t", 0, &["a"]).await, 0);
+    let leader = cluster.leader("t", 0).await;
+    let away = cluster.running().into_iter().find(|id| *id != leader).unwrap();
+    cluster.stop_node(away).await;
+    cluster.until_partitions("t", |partition| partition.isr_nodes.len() == 2).await;
+    let refused = cluster.produce_once("t", 0, batch(&["b"])).await;
+    assert_eq!(refused, Err(ErrorCode::NotEnoughReplicas));
+
+    cluster.start_nodes(&[away]).await;
+    cluster.until_in_sync("t").await;
+    assert_eq!(cluster.produce("t", 0, &["b"]).await, 1);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_away_catches_up_with_records_and_with_topics() {
+    let mut cluster = Cluster::start(3, &[("min.insync.replicas", "2")]).await;
+    for topic in ["kept", "deleted", "replaced"] {
+        cluster.create_topic(1, topic, 1, &[]).await;
+        cluster.produce(topic, 0, &["a", "b"]).await;
+        cluster.until_in_sync(topic).await;
+    }
+    cluster.stop_node(3).await;
+    assert_eq!(cluster.produce("kept", 0, &["c"]).await, 2);
+    for topic in ["deleted", "replaced"] {
+        cluster.delete_topic(2, topic).await;
+    }
+    cluster.create_topic(1, "replaced", 1, &[]).await;
+    cluster.produce("replaced", 0, &["new"]).await;
+
+    cluster.start_nodes(&[3]).await;
+    cluster.until_in_sync("kept").await;
+    cluster.until_in_sync("replaced").await;
+    let data: Vec<_> = cluster.running().into_iter().map(|id| cluster.data_of(id)).collect();
+    cluster.stop().await;
+    for partition in ["kept-0", "replaced-0"] {
+        assert_eq!(segments(&data[2], partition), segments(&data[0], partition), "{partition}");
+    }
+}

@@ -70,6 +70,8 @@ struct State {
     watched: Option<Instant>,
     /// Where gathering did not pay lately.
     misses: HashMap<TopicIdPartition, Misses>,
+    /// Rounds that have ended and whose reports are not with the shards yet.
+    unreported: usize,
     threads: usize,
     idle_threads: usize,
     closed: bool,
@@ -239,6 +241,7 @@ impl FlushQueue {
     /// start, or gathers.
     fn finished(&self, done: impl Iterator<Item = (TopicIdPartition, usize)>, took: Duration, now: Instant) {
         let mut state = self.lock();
+        state.unreported += 1;
         // Where others wait as well, they give it time enough; where nobody watches the time, nothing may wait for it.
         let gathers = self.max_threads > 0 && state.startable.is_empty() && !state.closed;
         let until = gathers.then(|| now + (took * 2).min(GATHER_MAX));
@@ -246,6 +249,11 @@ impl FlushQueue {
             state.finished(partition, appends, until);
         }
         drop(state);
+        self.round_ended.notify_all();
+    }
+
+    fn reported(&self) {
+        self.lock().unreported -= 1;
         self.round_ended.notify_all();
     }
 
@@ -266,10 +274,10 @@ impl FlushQueue {
         }
     }
 
-    /// Waits until nothing runs and nothing waits, but not for ever.
+    /// Waits until nothing runs, nothing waits and everything is reported, but not for ever.
     pub fn wait_idle(&self, limit: Duration) {
         let state = self.lock();
-        drop(self.round_ended.wait_timeout_while(state, limit, |state| !state.jobs.is_empty()));
+        drop(self.round_ended.wait_timeout_while(state, limit, |state| !state.is_idle()));
     }
 
     /// No more work will come: the threads end once the queue is empty.
@@ -284,6 +292,10 @@ impl FlushQueue {
 }
 
 impl State {
+    fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && self.unreported == 0
+    }
+
     fn take(&mut self, share: usize) -> Option<Round> {
         let count = self.startable.len().div_ceil(share);
         let mut jobs = Vec::with_capacity(count);
@@ -374,14 +386,15 @@ impl Synced {
     /// Reports per shard, unless the directory has failed.
     pub fn report(self, directory: &Directory) {
         directory.flush.finished(self.done.into_iter(), self.took, Instant::now());
-        if !directory.is_online() {
-            return; // a sync that went well beside one that failed proves nothing
-        }
-        for (shard, flushed) in directory.shards().iter().zip(self.reports) {
-            if !flushed.is_empty() {
-                shard.send_event(Message::Flushed(flushed));
+        // A sync that went well beside one that failed proves nothing.
+        if directory.is_online() {
+            for (shard, flushed) in directory.shards().iter().zip(self.reports) {
+                if !flushed.is_empty() {
+                    shard.send_event(Message::Flushed(flushed));
+                }
             }
         }
+        directory.flush.reported();
     }
 }
 
@@ -489,10 +502,11 @@ mod tests {
 
         fn finish(&self, appends: usize) {
             self.queue.finished([(self.partition, appends)].into_iter(), TOOK, self.now);
+            self.queue.reported();
         }
 
         fn is_idle(&self) -> bool {
-            self.queue.lock().jobs.is_empty()
+            self.queue.lock().is_idle()
         }
     }
 
@@ -515,6 +529,17 @@ mod tests {
         assert_eq!(bench.take(), None);
         bench.submit(partition, 2);
         assert_eq!(bench.take(), Some(4));
+    }
+
+    #[test]
+    fn whoever_waits_finds_the_reports_with_the_shards() {
+        let mut bench = Bench::new();
+        bench.submit(bench.partition, 1);
+        assert_eq!(bench.take(), Some(1));
+        bench.queue.finished([(bench.partition, 1)].into_iter(), TOOK, bench.now);
+        assert!(!bench.is_idle());
+        bench.queue.reported();
+        assert!(bench.is_idle());
     }
 
     #[test]

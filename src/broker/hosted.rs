@@ -21,6 +21,9 @@ use crate::storage::log::producer_state::ActiveProducer;
 use crate::storage::log::{self, AppendError, Log, LogConfig, LogError, Origin};
 use crate::types::{MonotonicMs, NodeId, Offset};
 
+/// How often a leader that is held back looks whether its lease has been renewed.
+const LEASE_RETRY_MS: i64 = 100;
+
 /// What a shard lends its partitions for one step.
 #[derive(Debug)]
 pub(super) struct Desk {
@@ -167,8 +170,8 @@ impl Hosted {
         let HostedRole::Leading(leader) = &mut self.role else {
             return append.reply.answer(Err(ProduceError::NotLeader));
         };
-        if !desk.lease_holds && leader.isr().maximal_len() > 1 {
-            // Another broker of the in-sync set may lead by now.
+        if !desk.lease_holds && leader.others_may_lead() {
+            // Another broker may lead by now.
             return append.reply.answer(Err(ProduceError::NotLeader));
         }
         if let Some(Err(refused)) = acks.map(|acks| leader.check_append(acks)) {
@@ -292,7 +295,16 @@ impl Hosted {
         }
     }
 
+    /// What the leader may do depends on whether this broker may take itself for unfenced; looked at before all else.
+    pub(super) fn heed_lease(&mut self, desk: &mut Desk) {
+        if let HostedRole::Leading(leader) = &mut self.role {
+            leader.lease(desk.lease_holds, desk.now.monotonic, &mut desk.effects);
+            self.carry_out(desk);
+        }
+    }
+
     pub(super) fn tick(&mut self, desk: &mut Desk) {
+        self.heed_lease(desk);
         if let HostedRole::Leading(leader) = &mut self.role {
             leader.tick(desk.now.monotonic, &mut desk.effects);
             self.carry_out(desk);
@@ -307,9 +319,12 @@ impl Hosted {
         self.last_append.plus(kept_ms) > now.monotonic || !self.log.producers().is_empty()
     }
 
-    pub(super) fn next_deadline(&self) -> Option<MonotonicMs> {
+    pub(super) fn next_deadline(&self, now: MonotonicMs) -> Option<MonotonicMs> {
         let core = match &self.role {
-            HostedRole::Leading(leader) => leader.next_deadline(),
+            HostedRole::Leading(leader) => {
+                let again = leader.is_held_back().then(|| now.plus(LEASE_RETRY_MS));
+                leader.next_deadline().into_iter().chain(again).min()
+            }
             HostedRole::Following(following) => following.wakes_at(),
             HostedRole::None => None,
         };
@@ -355,6 +370,7 @@ impl Hosted {
     /// Lets go of the partition because the broker stops. What was appended becomes durable and is acknowledged before the
     /// answers that cannot be given leave.
     pub(super) fn close(mut self, desk: &mut Desk) -> Log {
+        self.heed_lease(desk);
         if self.log.flushed() < self.log.log_end() {
             match self.log.flush() {
                 Ok(()) => {
@@ -406,14 +422,12 @@ impl Hosted {
             match effect {
                 Effect::HighWatermark(at) => self.log.set_high_watermark(at),
                 Effect::Answer { token, result } => {
-                    let (low_watermark, is_alone) = match &self.role {
-                        HostedRole::Leading(leader) => {
-                            (leader.low_watermark(), leader.isr().maximal_len() == 1)
-                        }
-                        HostedRole::Following(_) | HostedRole::None => (self.log.log_start(), false),
+                    let (low_watermark, others_may_lead) = match &self.role {
+                        HostedRole::Leading(leader) => (leader.low_watermark(), leader.others_may_lead()),
+                        HostedRole::Following(_) | HostedRole::None => (self.log.log_start(), true),
                     };
                     let answer = owed.take(token);
-                    let rests_on_lease = !*lease_holds && !is_alone && answer.is_of_leader_alone();
+                    let rests_on_lease = !*lease_holds && others_may_lead && answer.is_of_leader_alone();
                     let result = if rests_on_lease { Err(AckError::NotLeader) } else { result };
                     answer.send(result, low_watermark);
                 }

@@ -53,10 +53,15 @@ pub(super) fn records(values: &[&str]) -> Bytes {
 }
 
 pub(super) fn lead(leader_epoch: i32, isr: &[i32]) -> RoleSpec {
+    lead_of(isr, leader_epoch, isr)
+}
+
+/// The same, of replicas that need not be in sync.
+pub(super) fn lead_of(replicas: &[i32], leader_epoch: i32, isr: &[i32]) -> RoleSpec {
     RoleSpec::Lead(Registration {
         leader_epoch: LeaderEpoch(leader_epoch),
         partition_epoch: PartitionEpoch(leader_epoch),
-        replicas: isr.iter().map(|id| (NodeId(*id), BrokerStanding::Active(BrokerEpoch(1)))).collect(),
+        replicas: replicas.iter().map(|id| (NodeId(*id), BrokerStanding::Active(BrokerEpoch(1)))).collect(),
         isr: isr.iter().map(|id| NodeId(*id)).collect(),
     })
 }
@@ -73,7 +78,12 @@ pub(super) fn replica_config(config: &LogConfig) -> ReplicaSettings {
     let durable_acks = config.flush_before_ack;
     ReplicaSettings {
         leader_throttled: false,
-        leader: ReplicaConfig { min_insync_replicas: 1, durable_acks, lag_time_max_ms: 30_000 },
+        leader: ReplicaConfig {
+            min_insync_replicas: 1,
+            durable_acks,
+            lag_time_max_ms: 30_000,
+            unclean_election: false,
+        },
         follower: FollowerSettings {
             core: FollowerConfig { backoff_max_ms: 1000 },
             may_lack_committed: !durable_acks,

@@ -106,6 +106,7 @@ fn partition_settings(topic: &TopicConfig, broker: &BrokerConfig) -> PartitionSe
         min_insync_replicas: usize::try_from(topic.min_insync_replicas).unwrap_or(1),
         durable_acks: topic.flush_before_ack,
         lag_time_max_ms: broker.replica_lag_time_max_ms,
+        unclean_election: topic.unclean_leader_election_enable,
     };
     let follower = FollowerSettings {
         core: FollowerConfig { backoff_max_ms: i64::from(broker.replica_fetch_backoff_ms) },

@@ -79,7 +79,7 @@ impl Shard {
         while let Some(id) = self.touched.pop() {
             let Some(hosted) = self.hosted.get_mut(&id) else { continue };
             hosted.settle(&mut self.desk);
-            let deadline = hosted.next_deadline();
+            let deadline = hosted.next_deadline(now.monotonic);
             self.next_deadline = self.next_deadline.into_iter().chain(deadline).min();
         }
         self.desk.outbox.send();
@@ -221,6 +221,7 @@ impl Shard {
     /// Does something to a partition that is hosted, and has it settled at the end of the step.
     fn with(&mut self, id: TopicIdPartition, act: impl FnOnce(&mut Hosted, &mut Desk)) {
         let Some(hosted) = self.hosted.get_mut(&id) else { return };
+        hosted.heed_lease(&mut self.desk);
         act(hosted, &mut self.desk);
         if !std::mem::replace(&mut hosted.is_touched, true) {
             self.touched.push(id);

@@ -9,7 +9,7 @@ use super::mailbox::Message;
 use super::messages::{ProduceError, Produced};
 use super::partitions::Role;
 use super::reply::Gathered;
-use super::rig::{ME, Rig, follow, id, lead, readable, records};
+use super::rig::{ME, Rig, follow, id, lead, lead_of, readable, records, replica_config};
 use super::waiters::{Bound, FetchWaiter};
 use crate::replica::{AckError, Acks};
 use crate::storage::disk::RealDisk;
@@ -91,7 +91,8 @@ fn a_leader_whose_lease_has_run_out_promises_nothing_that_others_might_not_keep(
     let lease = Lease::expired();
     rig.shard = rig.shard.with_lease(lease.clone());
     rig.host(id(1, 0), LogConfig::default(), lead(1, &[1, 2]));
-    rig.host(id(1, 1), LogConfig::default(), lead(1, &[1]));
+    // Nobody else is in sync, and nobody may be elected uncleanly.
+    rig.host(id(1, 1), LogConfig::default(), lead_of(&[1, 2, 3], 1, &[1]));
     let both = || vec![(id(1, 0), records(&["a"])), (id(1, 1), records(&["a"]))];
     let is_refused = |answers: &[Result<Produced, ProduceError>]| {
         // The partition that nobody else could lead goes on.
@@ -112,6 +113,51 @@ fn a_leader_whose_lease_has_run_out_promises_nothing_that_others_might_not_keep(
     rig.now.monotonic = rig.now.monotonic.plus(LEASE_MS);
     rig.flush();
     assert!(is_refused(&now(produced).expect("answered")));
+}
+
+/// A leader that is alone in sync may have been replaced: by one of the eligible leader replicas when too few are in sync,
+/// by anybody when leaders may be elected uncleanly.
+#[test]
+fn a_leader_without_lease_that_is_alone_in_sync_waits_for_it_where_others_may_lead() {
+    let (_dir, mut rig) = rig();
+    let lease = Lease::expired();
+    lease.renew(rig.now.monotonic);
+    rig.shard = rig.shard.with_lease(lease.clone());
+    let log = Arc::new(LogConfig::default());
+    let mut settings = replica_config(&log);
+    let partitions: Vec<_> = (0..3)
+        .map(|partition| rig.host(id(1, partition), LogConfig::default(), lead_of(&[1, 2, 3], 1, &[1])))
+        .collect();
+    settings.leader.min_insync_replicas = 2;
+    rig.tell(Message::Configure(id(1, 0), log.clone(), settings));
+    (settings.leader.min_insync_replicas, settings.leader.unclean_election) = (1, true);
+    rig.tell(Message::Configure(id(1, 1), log, settings));
+    let produce = |rig: &mut Rig, acks, partitions: &[i32]| {
+        rig.produce(acks, partitions.iter().map(|partition| (id(1, *partition), records(&["a"]))).collect())
+    };
+
+    // Appended in time, and on the disk too late.
+    let one = produce(&mut rig, Some(Acks::Leader), &[0, 1, 2]);
+    let all = produce(&mut rig, Some(Acks::All), &[1, 2]);
+    rig.now.monotonic = rig.now.monotonic.plus(LEASE_MS);
+    rig.flush();
+    let one = now(one).expect("answered");
+    for deposed in &one[..2] {
+        assert!(matches!(deposed, Err(ProduceError::Ack(AckError::NotLeader, _))));
+    }
+    assert!(one[2].is_ok());
+    assert_eq!((readable(&partitions[1]), readable(&partitions[2]) > 0), (0, true));
+    // Not even written.
+    let late = now(produce(&mut rig, None, &[0, 1, 2])).expect("answered");
+    assert!(late[..2].iter().all(|answer| matches!(answer, Err(ProduceError::NotLeader))) && late[2].is_ok());
+
+    // It was not replaced after all.
+    let due = rig.shard.next_deadline().expect("it looks again");
+    assert!(due <= rig.now.monotonic.plus(1000));
+    lease.renew(due);
+    rig.pass(due.since(rig.now.monotonic));
+    assert!(now(all).expect("answered").iter().all(Result::is_ok));
+    assert!(readable(&partitions[1]) > 0);
 }
 
 #[test]

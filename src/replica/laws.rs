@@ -58,7 +58,12 @@ fn standing(node: i32) -> (NodeId, BrokerStanding) {
 
 impl World {
     fn new() -> World {
-        let config = ReplicaConfig { min_insync_replicas: 2, durable_acks: true, lag_time_max_ms: 1000 };
+        let config = ReplicaConfig {
+            min_insync_replicas: 2,
+            durable_acks: true,
+            lag_time_max_ms: 1000,
+            unclean_election: false,
+        };
         let zero = Offset::ZERO;
         let log = LogPosition { log_start: zero, high_watermark: zero, flushed: zero, log_end: zero };
         let registration = World::registration(0, 0, &[1, 2, 3]);

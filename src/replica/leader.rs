@@ -35,6 +35,8 @@ pub struct Leader {
     followers: Vec<Follower>,
     isr: IsrState,
     config: ReplicaConfig,
+    /// This broker may take itself for unfenced.
+    lease_holds: bool,
     log: LogPosition,
     waits_for_flush: Parked,
     waits_for_high_watermark: Parked,
@@ -60,6 +62,7 @@ impl Leader {
             followers: Vec::new(),
             isr: IsrState::Committed(registration.isr.clone()),
             config,
+            lease_holds: true,
             log,
             waits_for_flush: Parked::default(),
             waits_for_high_watermark: Parked::default(),
@@ -272,6 +275,28 @@ impl Leader {
         self.local_position_moved(now, out);
     }
 
+    /// Whether another replica may be elected while this broker is fenced: one of the in-sync set; one of the eligible
+    /// leader replicas, of which there are none only when enough are in sync (KIP-966); or any, uncleanly.
+    pub fn others_may_lead(&self) -> bool {
+        let may_be_eligible = self.isr.committed().len() < self.effective_min_isr();
+        let may_be_elected = self.isr.maximal_len() > 1 || may_be_eligible || self.config.unclean_election;
+        !self.followers.is_empty() && may_be_elected
+    }
+
+    /// Whether this broker may still take itself for unfenced. While it may not, and others may be elected uncleanly, the
+    /// high watermark stands: else a leader that is alone in sync would go on acknowledging what is lost already. Of
+    /// cleanly elected leaders the in-sync set takes care.
+    pub fn lease(&mut self, holds: bool, now: MonotonicMs, out: &mut Vec<Effect>) {
+        if std::mem::replace(&mut self.lease_holds, holds) != holds {
+            self.advance_high_watermark(now, out);
+        }
+    }
+
+    /// Whether the high watermark stands because the lease is over; nobody says when it is renewed.
+    pub fn is_held_back(&self) -> bool {
+        !self.lease_holds && self.config.unclean_election && !self.followers.is_empty()
+    }
+
     /// Time has passed: answers that waited too long leave, followers that lag too long are to leave the in-sync set.
     pub fn tick(&mut self, now: MonotonicMs, out: &mut Vec<Effect>) {
         for parked in
@@ -356,7 +381,7 @@ impl Leader {
     /// Moves the high watermark to the lowest position among the maximal in-sync set and the followers that are about to
     /// join it; without the latter a follower could run after the high watermark for ever.
     fn advance_high_watermark(&mut self, now: MonotonicMs, out: &mut Vec<Effect>) {
-        if self.isr.committed().len() < self.effective_min_isr() {
+        if self.isr.committed().len() < self.effective_min_isr() || self.is_held_back() {
             return;
         }
         let mut high_watermark = self.position();

@@ -159,6 +159,8 @@ pub struct ReplicaConfig {
     pub durable_acks: bool,
     /// `replica.lag.time.max.ms`
     pub lag_time_max_ms: i64,
+    /// `unclean.leader.election.enable`: while this broker is fenced, any other replica may be made the leader.
+    pub unclean_election: bool,
 }
 
 /// Where the local log stands when leadership begins.

@@ -217,7 +217,12 @@ impl World {
     }
 
     fn config(&self) -> ReplicaConfig {
-        ReplicaConfig { min_insync_replicas: 1, durable_acks: self.durable, lag_time_max_ms: 1000 }
+        ReplicaConfig {
+            min_insync_replicas: 1,
+            durable_acks: self.durable,
+            lag_time_max_ms: 1000,
+            unclean_election: false,
+        }
     }
 
     fn registration(&self) -> Registration {

@@ -133,6 +133,10 @@ impl Script {
                 leader.alter_done(PartitionEpoch(args.int("at", 0) as i32), outcome, now, out);
             }
             "tick" => leader.tick(now, out),
+            "lease" => {
+                leader.lease(flags.contains(&"holds"), now, out);
+                return Some(format!("others may lead: {}", leader.others_may_lead()));
+            }
             "config" => leader.configure(config(args), now, out),
             "state" => {
                 let deadline = leader.next_deadline().map_or("-".into(), |at| at.to_string());
@@ -169,6 +173,7 @@ fn config(args: &Args<'_>) -> ReplicaConfig {
         min_insync_replicas: args.int("min_isr", 1) as usize,
         durable_acks: args.opt("durable") != Some("off"),
         lag_time_max_ms: args.int("lag", 1000),
+        unclean_election: args.opt("unclean") == Some("on"),
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::super::def::{ConfigDef, boolean, double, int, list, long, string};
 use super::{
-    COMPRESSIONS, NO_CLEANUP, NO_CLUSTER, NO_COMPACTION, NO_PREALLOCATION, NO_RETENTION, SWEEP, UPKEEP, rules,
+    COMPRESSIONS, DIRECTORIES, NO_CLEANUP, NO_COMPACTION, NO_PREALLOCATION, NO_RETENTION, SWEEP, UPKEEP,
+    rules,
 };
 
 #[rustfmt::skip]
@@ -82,7 +83,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How far a record's time may lie behind the broker's clock."),
     long("log.message.timestamp.after.max.ms", "3600000").at_least(0).cluster_wide()
         .doc("How far a record's time may lie ahead of the broker's clock."),
-    long("log.dir.failure.timeout.ms", "30000").at_least(1).low().instead(NO_CLUSTER)
+    long("log.dir.failure.timeout.ms", "30000").at_least(1).low().instead(DIRECTORIES)
         .doc("How long a broker may fail to report a failed directory before it stops."),
     long("log.initial.task.delay.ms", "30000").at_least(0).low().internal().instead(UPKEEP)
         .doc("How long after the start the first upkeep of logs runs."),

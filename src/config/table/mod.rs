@@ -34,8 +34,6 @@ const NO_AUTH: &str = "clients are not authenticated yet";
 const NO_CLASSES: &str = "there is no Java virtual machine to load the class; what is built in is used";
 const NO_CLEANUP: &str =
     "old segments stay as they are; on a topic with `compact` records must have keys all the same";
-const NO_CLUSTER: &str =
-    "this version runs a single node: there is no other one to replicate to or to wait for";
 const NO_COMPACTION: &str = "compaction does not run yet: a compacted topic keeps every record";
 const NO_GROUPS: &str = "consumer groups are not served yet";
 const NO_JMX: &str = "metrics are not reported yet";
@@ -55,13 +53,17 @@ const NO_TIERED: &str = "tiered storage is not served: all data stays on local d
 const NO_TLS: &str = "TLS is not served yet: only PLAINTEXT listeners start";
 const NO_TOKENS: &str = "delegation tokens are not served yet";
 const NO_TXN: &str = "transactions are not served yet";
+const BUFFERS: &str = "the system sizes the buffers of connections to other nodes";
+const DIRECTORIES: &str = "a broker that cannot tell the controller of a failed directory goes on";
 const EARLY: &str = "every listener opens when the broker is ready";
 const LINGER: &str = "what waits while the metadata log is synced is written together";
 const METADATA: &str = "the metadata log follows a fixed schedule of its own";
 const QUORUM_PACE: &str =
     "the quorum beats every 100 ms, misses a silent leader after 600 to 1000 ms, and a crashed one at once";
 const QUORUM_PIECES: &str = "entries travel in pieces of about 1 MiB, snapshots in pieces of 512 KiB";
+const PATIENCE: &str = "connections to other nodes have time limits of their own";
 const POOLS: &str = "num.network.threads and num.shard.threads size the pools";
+const STEADY: &str = "throttled replication keeps to its rate from second to second";
 const SWEEP: &str = "expired producers are looked for every 30 seconds";
 const START: &str = "starting has no time limit";
 const UPKEEP: &str = "each kind of upkeep begins one interval of its own after the start";

@@ -2,7 +2,7 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, class, int, long};
-use super::{NO_CLASSES, NO_QUOTA};
+use super::{NO_CLASSES, NO_QUOTA, STEADY};
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
@@ -10,9 +10,9 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How many samples a client quota looks back over."),
     int("quota.window.size.seconds", "1").at_least(1).low().instead(NO_QUOTA)
         .doc("How long each sample of a client quota is."),
-    int("replication.quota.window.num", "11").at_least(1).low().instead(NO_QUOTA)
+    int("replication.quota.window.num", "11").at_least(1).low().instead(STEADY)
         .doc("How many samples a replication quota looks back over."),
-    int("replication.quota.window.size.seconds", "1").at_least(1).low().instead(NO_QUOTA)
+    int("replication.quota.window.size.seconds", "1").at_least(1).low().instead(STEADY)
         .doc("How long each sample of a replication quota is."),
     int("alter.log.dirs.replication.quota.window.num", "11").at_least(1).low().instead(NO_QUOTA)
         .doc("How many samples the quota for moves between directories looks back over."),

@@ -2,7 +2,7 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, int, long, string};
-use super::{NO_CLUSTER, NO_MOVES, NO_PURGATORY, NO_TIERED};
+use super::{BUFFERS, NO_MOVES, NO_PURGATORY, NO_TIERED, PATIENCE};
 
 /// There is no Java virtual machine to load other classes.
 const REPLICA_SELECTORS: &[&str] = &["org.apache.kafka.common.replica.RackAwareReplicaSelector"];
@@ -19,7 +19,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How long a follower may be behind before it is not in sync."),
     int("replica.socket.timeout.ms", "30000").high()
         .doc("How long a follower waits for its leader's answer, beyond what the leader may wait for records, before it connects anew."),
-    int("replica.socket.receive.buffer.bytes", "65536").high().instead(NO_CLUSTER)
+    int("replica.socket.receive.buffer.bytes", "65536").high().instead(BUFFERS)
         .doc("The receive buffer of a follower's connection."),
     int("replica.fetch.max.bytes", "1048576").at_least(0)
         .doc("How many bytes a follower asks for of each partition."),
@@ -44,7 +44,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("Whether leadership returns to preferred replicas by itself."),
     long("leader.imbalance.check.interval.seconds", "300").at_least(1).high()
         .doc("How often that is looked for."),
-    int("controller.socket.timeout.ms", "30000").instead(NO_CLUSTER)
+    int("controller.socket.timeout.ms", "30000").instead(PATIENCE)
         .doc("How long a broker waits for the controller's answer."),
     int("fetch.purgatory.purge.interval.requests", "1000").instead(NO_PURGATORY)
         .doc("How often finished fetches that waited are cleared away."),

@@ -2,7 +2,7 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, class, int, list, long, string};
-use super::{EARLY, NO_ACL, NO_CLASSES, NO_CLUSTER, NO_PROVIDERS, POOLS, START, UNSTABLE};
+use super::{EARLY, NO_ACL, NO_CLASSES, NO_PROVIDERS, PATIENCE, POOLS, START, UNSTABLE};
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
@@ -38,9 +38,9 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("The class that decides who may do what; empty allows everything."),
     list("config.providers", "").any_list().low().cluster_wide().instead(NO_PROVIDERS)
         .doc("Names of providers that fill in `${provider:key}` in other values."),
-    long("socket.connection.setup.timeout.ms", "10000").instead(NO_CLUSTER)
+    long("socket.connection.setup.timeout.ms", "10000").instead(PATIENCE)
         .doc("How long connecting to another node may take at first."),
-    long("socket.connection.setup.timeout.max.ms", "30000").instead(NO_CLUSTER)
+    long("socket.connection.setup.timeout.max.ms", "30000").instead(PATIENCE)
         .doc("How long connecting to another node may take after repeated failures."),
     int("initial.broker.registration.timeout.ms", "60000")
         .doc("How long a starting broker tries to register before it gives up."),

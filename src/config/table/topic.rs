@@ -3,8 +3,7 @@
 
 use super::super::def::{ConfigDef, boolean, double, hours, int, list, long, minutes, same, string};
 use super::{
-    COMPRESSIONS, NO_CLEANUP, NO_CLUSTER, NO_COMPACTION, NO_PREALLOCATION, NO_RETENTION, NO_SHARE, NO_TIERED,
-    rules,
+    COMPRESSIONS, NO_CLEANUP, NO_COMPACTION, NO_PREALLOCATION, NO_RETENTION, NO_SHARE, NO_TIERED, rules,
 };
 
 #[rustfmt::skip]
@@ -104,6 +103,5 @@ pub(super) const DEFS: &[ConfigDef] = &[
     long("segment.ms", "604800000").at_least(1).or(&[same("log.roll.ms"), hours("log.roll.hours")])
         .doc("The age at which a new segment begins."),
     boolean("unclean.leader.election.enable", "false").or(&[same("unclean.leader.election.enable")])
-        .instead(NO_CLUSTER)
         .doc("Whether a replica that is not in sync may lead when no other is left, which loses records."),
 ];

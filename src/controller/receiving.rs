@@ -1,10 +1,11 @@
 //! A snapshot that a leader sends in pieces, until it is whole.
 //!
 //! Invariants: pieces are put in their order and none twice; what a broken connection leaves behind is gone on with when
-//! the same leader offers the same snapshot again; one piece is in work at a time.
+//! the same leader offers the same snapshot again; one piece is in work at a time, to its end, also when nobody waits for the
+//! answer any more.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use openraft::Snapshot;
 
@@ -13,10 +14,10 @@ use crate::controller::rpc::Refusal;
 use crate::controller::snapshot::SnapshotFile;
 use crate::wire::messages::RaftSnapshotRequest;
 
-/// How far a snapshot is.
-#[derive(Debug, Default)]
+/// How far a snapshot is; cheap to clone.
+#[derive(Clone, Debug, Default)]
 pub struct Receiving {
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug, Default)]
@@ -56,41 +57,62 @@ impl Receiving {
         piece: &RaftSnapshotRequest,
     ) -> Result<Progress, Refusal> {
         let size = u64::try_from(piece.size).map_err(|_| Refusal::Malformed)?;
-        let state = std::mem::replace(&mut *self.lock(), State::Busy);
-        let part = match state {
-            State::Busy => return Err(Refusal::Unable),
-            State::Part(part) if part.id == meta.snapshot_id && part.vote == vote && part.size == size => {
-                Ok(part)
-            }
-            State::Part(_) | State::Nothing => begin(raft, vote, &meta, size).await,
-        };
-        let outcome = match part {
-            Ok(part) => put(part, piece).await,
-            Err(refusal) => Err(refusal),
-        };
-        let part = match outcome {
-            Ok(part) => part,
-            Err(refusal) => {
-                *self.lock() = State::Nothing;
-                return Err(refusal);
-            }
-        };
-        if part.next < part.size {
-            let next = part.next;
-            *self.lock() = State::Part(part);
-            return Ok(Progress::Next(next));
-        }
-        let snapshot: Snapshot<Quorum> = Snapshot { meta, snapshot: Box::new(part.file) };
-        let installed = raft.install_full_snapshot(vote, snapshot).await;
-        *self.lock() = State::Nothing;
-        match installed {
-            Ok(response) => Ok(Progress::Done(response.vote)),
-            Err(_) => Err(Refusal::Unable),
+        let (turn, state) = self.turn()?;
+        // The connection may break meanwhile, and its handler with it. All snapshots are received in one file, so none may
+        // begin while a piece of another is still being written.
+        let (raft, piece) = (raft.clone(), piece.clone());
+        let worked = tokio::spawn(async move { work(turn, state, &raft, vote, meta, size, &piece).await });
+        worked.await.unwrap_or(Err(Refusal::Unable))
+    }
+
+    fn turn(&self) -> Result<(Turn, State), Refusal> {
+        match std::mem::replace(&mut *self.lock(), State::Busy) {
+            State::Busy => Err(Refusal::Unable),
+            state => Ok((Turn { receiving: self.clone(), leaves: State::Nothing }, state)),
         }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The right to work on the snapshot. However the work ends, the next one may begin.
+struct Turn {
+    receiving: Receiving,
+    /// What the next one finds.
+    leaves: State,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *self.receiving.lock() = std::mem::take(&mut self.leaves);
+    }
+}
+
+async fn work(
+    mut turn: Turn,
+    state: State,
+    raft: &Raft,
+    vote: Vote,
+    meta: SnapshotMeta,
+    size: u64,
+    piece: &RaftSnapshotRequest,
+) -> Result<Progress, Refusal> {
+    let part = match state {
+        State::Part(part) if part.id == meta.snapshot_id && part.vote == vote && part.size == size => part,
+        State::Part(_) | State::Nothing | State::Busy => begin(raft, vote, &meta, size).await?,
+    };
+    let part = put(part, piece).await?;
+    if part.next < part.size {
+        let next = part.next;
+        turn.leaves = State::Part(part);
+        return Ok(Progress::Next(next));
+    }
+    let snapshot: Snapshot<Quorum> = Snapshot { meta, snapshot: Box::new(part.file) };
+    match raft.install_full_snapshot(vote, snapshot).await {
+        Ok(response) => Ok(Progress::Done(response.vote)),
+        Err(_) => Err(Refusal::Unable),
     }
 }
 

@@ -1,10 +1,13 @@
 //! Who is not taken for a peer: nodes of another cluster, messages for another node, ids that are in use, directories that
 //! have changed. Nothing changes here because of them.
 
+use std::task::Poll;
+
+use openraft::CommittedLeaderId;
 use openraft::raft::VoteRequest;
 
 use super::rig::{Cluster, Machine};
-use crate::controller::raft_types::Vote;
+use crate::controller::raft_types::{LogId, SnapshotMeta, Vote};
 use crate::controller::rpc::{self, Refusal};
 use crate::types::{DirectoryId, NodeId};
 use crate::wire::messages::raft::Sender;
@@ -150,6 +153,43 @@ async fn messages_that_make_no_sense_are_refused() {
         malformed
     );
     assert_eq!(cluster.nodes[&1].handle.leader(), Some(NodeId(1)));
+    cluster.stop().await;
+}
+
+/// Runs until it has waited so many times, and drops it.
+async fn polled(work: impl Future, times: u64) {
+    let mut work = std::pin::pin!(work);
+    let mut left = times;
+    std::future::poll_fn(|context| {
+        left -= 1;
+        if work.as_mut().poll(context).is_ready() || left == 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_piece_of_a_snapshot_whose_connection_breaks_does_not_block_the_next() {
+    let cluster = Cluster::start(&[1]).await;
+    let service = cluster.nodes[&1].controller.service();
+    let last_log_id = Some(LogId::new(CommittedLeaderId::new(50, 2), 1_000_000));
+    let meta = SnapshotMeta { last_log_id, snapshot_id: "s".to_owned(), ..SnapshotMeta::default() };
+    let ask = |size| {
+        let vote = Vote::new_committed(50, 2);
+        service.snapshot(rpc::snapshot_request(sender("test", 2, 5, 1), vote, &meta, size))
+    };
+    for polls in 1..=4 {
+        // Each is a snapshot of its own, so that each begins.
+        polled(ask(polls), polls).await;
+        let mut answer = ask(polls).await;
+        for _ in 0..100_000 {
+            if answer.refusal != Refusal::Unable.code() {
+                break;
+            }
+            tokio::task::yield_now().await;
+            answer = ask(polls).await;
+        }
+        assert_eq!((answer.refusal, answer.installed, answer.next_offset), (0, false, 0), "{polls} polls");
+    }
     cluster.stop().await;
 }
 

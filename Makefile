@@ -5,12 +5,13 @@ CARGO ?= cargo
 COMPAT := python3 compat-tests/run.py
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/floodmark
 
-.PHONY: help test tools lint unit build clients bench compat format clean-cache
+.PHONY: help test tools lint unit sim build clients bench compat format clean-cache
 
 help:
 	@echo 'make test      format check, lints, Rust tests, release build, client checks'
 	@echo 'make lint      format check and clippy'
 	@echo 'make unit      the Rust tests alone'
+	@echo 'make sim       clusters simulated from more seeds: SEEDS=1000 [START=0]; one seed in full: START=7 SEEDS=1 TRACE=1'
 	@echo 'make clients   the client checks alone (start, clients, takeover, abuse, crash)'
 	@echo 'make compat    the same checks against Apache Kafka itself, to test the checks'
 	@echo 'make bench     start time, memory, throughput and latency of the release binary'
@@ -43,6 +44,12 @@ lint:
 
 unit:
 	$(CARGO) test --locked
+
+# The same as a part of `unit`, from as many seeds as one has time for.
+SEEDS ?= 1000
+START ?= 0
+sim:
+	SEEDS=$(SEEDS) START=$(START) $(if $(TRACE),TRACE=$(TRACE)) $(CARGO) test --locked --lib -- sim::the_laws --nocapture
 
 build:
 	$(CARGO) build --locked --release

@@ -16,6 +16,30 @@ pub(crate) enum Fault {
     TakesStaleAnswers,
     /// A pause never ends.
     SleepsForEver,
+
+    // Of a leader.
+    /// The high watermark, and what waits for it, counts what is appended and not flushed.
+    CommitsUnflushed,
+    /// A replica that is to leave the in-sync set is no longer counted before the controller has taken it out.
+    LosesIsrShrink,
+    /// A replica joins the in-sync set before it has caught up.
+    ExpandsTooEarly,
+    /// Answers for acks=all do not wait for the high watermark.
+    AcknowledgesEarly,
+
+    // Of the metadata.
+    /// A replica outside the in-sync set is as good a leader as any.
+    ElectsOutsideIsr,
+    /// Another leader has the epoch of the one before.
+    SkipsEpochBump,
+    /// A replica that has lost its data stays in sync and eligible.
+    KeepsLostReplicas,
+
+    // Of logs.
+    /// Followers take no note of the producers of what they copy.
+    ForgetsProducers,
+    /// A sync that failed counts as done.
+    IgnoresFailedSync,
 }
 
 #[cfg(test)]
@@ -28,6 +52,8 @@ impl Fault {
         Fault::TakesStaleAnswers,
         Fault::SleepsForEver,
     ];
+    pub(crate) const OF_LEADER: [Fault; 4] =
+        [Fault::CommitsUnflushed, Fault::LosesIsrShrink, Fault::ExpandsTooEarly, Fault::AcknowledgesEarly];
 }
 
 #[cfg(test)]

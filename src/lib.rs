@@ -18,3 +18,7 @@ pub mod controller;
 pub mod api;
 pub mod server;
 pub mod cli;
+
+#[cfg(test)]
+#[path = "../tests/sim/mod.rs"]
+mod sim;

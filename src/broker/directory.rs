@@ -91,7 +91,7 @@ impl Directory {
     }
 
     /// Removes the files whose time has come. Blocks on the disk.
-    pub(super) fn remove_doomed(&self, now: MonotonicMs) {
+    pub(crate) fn remove_doomed(&self, now: MonotonicMs) {
         let mut doomed = self.doomed.lock().unwrap_or_else(PoisonError::into_inner);
         let due: Vec<_> = doomed.extract_if(.., |(at, _)| *at <= now).collect();
         drop(doomed);

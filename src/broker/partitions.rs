@@ -260,7 +260,7 @@ impl Partitions {
     }
 
     /// The shard that writes a partition: always the same one.
-    pub(super) fn shard_of(&self, partition: &TopicIdPartition) -> &ShardSender {
+    pub(crate) fn shard_of(&self, partition: &TopicIdPartition) -> &ShardSender {
         &self.inner.shards[self.shard_index(partition)]
     }
 

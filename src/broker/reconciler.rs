@@ -113,11 +113,16 @@ impl Reconciler {
                         return;
                     }
                 }
-                () = tokio::time::sleep(RETRY), if !self.failed.is_empty() => {
+                () = tokio::time::sleep(RETRY), if self.has_failed() => {
                     self.retry().await;
                 }
             }
         }
+    }
+
+    /// Whether something could not be opened for a reason that may pass.
+    pub fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
     }
 
     /// Tries again to open what could not be opened.

@@ -15,7 +15,7 @@
 //! brokers.
 
 pub mod raft_types;
-mod deciding;
+pub(crate) mod deciding;
 mod proposer;
 mod state_machine;
 mod snapshot;

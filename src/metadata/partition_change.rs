@@ -8,6 +8,7 @@ use super::election::{BrokerChange, ElectionDefaults, min_isr, unclean_is_allowe
 use super::image::Image;
 use super::record::Record;
 use super::topics::{LeaderRecoveryState, PartitionRegistration, TopicImage, raw};
+use crate::fault::{self, Fault};
 use crate::types::{DirectoryId, NodeId, PartitionIndex, directory_id};
 use crate::wire::messages::metadata::PartitionChangeRecord;
 
@@ -152,7 +153,7 @@ impl<'a> PartitionChange<'a> {
             return Vec::new();
         }
         let lost = match self.broker {
-            Some(BrokerChange::LosesData(id)) => Some(id),
+            Some(BrokerChange::LosesData(id)) if !fault::is_active(Fault::KeepsLostReplicas) => Some(id),
             _ => None,
         };
         let mut eligible = self.elr.clone();
@@ -177,7 +178,9 @@ impl<'a> PartitionChange<'a> {
 
     fn elect(&self) -> Elected {
         let holds_everything = |replica: &NodeId| {
-            let eligible = self.isr.contains(replica) || (self.isr.is_empty() && self.elr.contains(replica));
+            let any = fault::is_active(Fault::ElectsOutsideIsr);
+            let eligible =
+                any || self.isr.contains(replica) || (self.isr.is_empty() && self.elr.contains(replica));
             eligible && self.may_lead(*replica)
         };
         let preferred = self.replicas.first().copied().filter(|_| self.election == Election::Preferred);

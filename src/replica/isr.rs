@@ -3,6 +3,7 @@
 //! Knows no offsets. Invariant: whatever the controller makes of the pending change, the set that it commits is
 //! contained in the maximal set, so that a high watermark that counts the maximal set is safe either way (KIP-497).
 
+use crate::fault::{self, Fault};
 use crate::types::{MonotonicMs, NodeId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,9 @@ impl IsrState {
         match self {
             IsrState::PendingExpand { committed, joining, .. } => {
                 *joining == node || committed.contains(&node)
+            }
+            IsrState::PendingShrink { leaving, .. } if fault::is_active(Fault::LosesIsrShrink) => {
+                self.committed().contains(&node) && !leaving.contains(&node)
             }
             _ => self.committed().contains(&node),
         }

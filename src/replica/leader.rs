@@ -11,6 +11,7 @@ use super::{
     AckError, AckToken, Acks, AlterOutcome, AlterPartition, BrokerStanding, Effect, FetchRejected,
     FollowerFetch, LogPosition, NotEnoughReplicas, Registration, ReplicaConfig,
 };
+use crate::fault::{self, Fault};
 use crate::types::{BrokerEpoch, LeaderEpoch, MonotonicMs, NodeId, Offset, PartitionEpoch};
 
 /// How long an in-sync proposal with an unknown outcome waits before it is made again.
@@ -163,6 +164,9 @@ impl Leader {
             Acks::Leader if upto <= self.position() => out.push(Effect::Answer { token, result: Ok(()) }),
             Acks::Leader => self.waits_for_flush.park(upto, token, deadline),
             Acks::All => {
+                if fault::is_active(Fault::AcknowledgesEarly) {
+                    return out.push(Effect::Answer { token, result: Ok(()) });
+                }
                 self.waits_for_high_watermark.park(upto, token, deadline);
                 self.answer_below_high_watermark(out);
             }
@@ -341,7 +345,8 @@ impl Leader {
 
     /// How far the local log counts.
     fn position(&self) -> Offset {
-        if self.config.durable_acks { self.log.flushed } else { self.log.log_end }
+        let durable = self.config.durable_acks && !fault::is_active(Fault::CommitsUnflushed);
+        if durable { self.log.flushed } else { self.log.log_end }
     }
 
     fn effective_min_isr(&self) -> usize {
@@ -426,7 +431,8 @@ impl Leader {
         // Below the start of this log its epochs are forgotten, and a follower may have other records there until it has
         // heard of the start.
         let knows_start = follower.progress.is_some_and(|progress| progress.log_start >= self.log.log_start);
-        let reached = knows_start && follower.position(self.config.durable_acks).is_some_and(has_reached);
+        let reached = knows_start && follower.position(self.config.durable_acks).is_some_and(has_reached)
+            || fault::is_active(Fault::ExpandsTooEarly);
         let may_join = !self.isr.is_pending() && !self.isr.may_contain(node) && follower.is_eligible();
         if may_join && reached && !self.is_lagging(follower, now) {
             let committed = self.isr.committed().to_vec();

@@ -1,5 +1,6 @@
 //! One partition: its replicas and their state, and how a change record changes it.
 
+use crate::fault::{self, Fault};
 use crate::metadata::features::MetadataVersion;
 use crate::metadata::record::Record;
 use crate::types::{DirectoryId, LeaderEpoch, NodeId, PartitionEpoch, PartitionIndex, TopicId, directory_id};
@@ -155,7 +156,7 @@ impl PartitionRegistration {
         assert_eq!(self.directories.len(), self.replicas.len(), "every replica has one directory");
         if record.leader != PartitionChangeRecord::LEADER_AS_BEFORE {
             self.leader = NodeId(record.leader);
-            self.leader_epoch.0 += 1;
+            self.leader_epoch.0 += i32::from(!fault::is_active(Fault::SkipsEpochBump));
         }
         if record.leader_recovery_state >= 0 {
             self.leader_recovery_state = LeaderRecoveryState::from_code(record.leader_recovery_state);

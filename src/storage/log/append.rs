@@ -13,6 +13,7 @@ use super::producer_state::{Checked, Coordinated, ProducerError, SequencedBatch,
 use super::roll::Coming;
 use super::validate::{Rules, Validated, ValidationError, validate};
 use super::{Log, LogError, Ruler};
+use crate::fault::{self, Fault};
 use crate::storage::disk;
 use crate::types::{LeaderEpoch, Offset, TimestampMs};
 use crate::wire::batch::{BatchError, BatchHeader, Batches, HEADER_LEN, PartialTail, TimestampType};
@@ -247,7 +248,9 @@ impl Log {
         let mut updates = Vec::new();
         for Prepared { header, body, .. } in batches {
             let checked = self.producers.check(header, body, Origin::Replication, Coordinated::default())?;
-            if let Checked::Append(update) = checked {
+            if let Checked::Append(update) = checked
+                && !fault::is_active(Fault::ForgetsProducers)
+            {
                 updates.push(update);
             }
         }

@@ -71,6 +71,11 @@ impl FlushWork {
         &self.place.dir
     }
 
+    /// What is durable once this has run.
+    pub fn flushed(&self) -> Flushed {
+        self.flushed
+    }
+
     /// Takes in an older work of the same log that was not run, so that running this one does for both.
     pub fn absorb(&mut self, older: FlushWork) {
         // Segments need no merging: this work begins at least where the older one did, or at what has become durable since.

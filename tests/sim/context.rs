@@ -1,0 +1,168 @@
+//! What every part of the simulated world shares: the clock, the queue of what is to come, chance, the trace, and the
+//! network. Must not know what the events do.
+//!
+//! Invariant: of two events at one moment the one that was planned first comes first.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use super::chance::Chance;
+use super::network::{Network, Packet, Place};
+use super::plan::Plan;
+use super::trace::Trace;
+
+/// Milliseconds since the simulation began, on the clock that no fault touches.
+pub type Ms = i64;
+
+/// What is to come.
+#[derive(Debug)]
+pub enum Event {
+    /// A packet arrives.
+    Packet(Packet),
+    /// Something of a node's process; void when the process is no longer the same.
+    Process {
+        node: i32,
+        life: u64,
+        what: ProcessEvent,
+    },
+    /// A node's machine is switched on.
+    Start {
+        node: i32,
+    },
+    Controller {
+        generation: u64,
+        what: ControllerEvent,
+    },
+    /// A client has something to do.
+    Producer(usize),
+    Consumer(usize),
+    Mishap,
+    /// A mishap ends.
+    Mend(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProcessEvent {
+    /// The shards deal with their mailboxes.
+    Pump,
+    /// A shard has something to do by the time.
+    Tick,
+    /// A flush round is done.
+    Synced(u64),
+    Heartbeat,
+    /// Looks whether there is newer metadata.
+    Poll,
+    /// Opens what could not be opened.
+    Retry,
+    Checkpoint,
+    /// Nobody has answered this call.
+    CallTimeout(u64),
+    /// This leader's fetcher has something to do by the time.
+    Fetcher(i32),
+    /// A fetch that waits here has waited long enough.
+    FetchWait(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControllerEvent {
+    Decide,
+    Commit,
+    Tick,
+}
+
+#[derive(Debug)]
+pub struct Context {
+    pub now: Ms,
+    pub plan: Plan,
+    pub chance: Chance,
+    pub trace: Trace,
+    pub network: Network,
+    /// Nothing goes wrong by itself any more.
+    pub calm: bool,
+    /// Nodes whose disks take long.
+    pub slow: BTreeSet<i32>,
+    /// When the last packet of each stream arrives.
+    streams: BTreeMap<(usize, Place), Ms>,
+    /// Connections on which something was lost.
+    broken: BTreeSet<(usize, Place)>,
+    queue: BinaryHeap<Reverse<(Ms, u64)>>,
+    events: BTreeMap<u64, Event>,
+    next: u64,
+}
+
+impl Context {
+    pub fn new(seed: u64, plan: Plan, prints: bool) -> Context {
+        let network = Network::new(&plan);
+        Context {
+            now: 0,
+            plan,
+            chance: Chance::new(seed),
+            trace: Trace::new(prints),
+            network,
+            calm: false,
+            slow: BTreeSet::new(),
+            streams: BTreeMap::new(),
+            broken: BTreeSet::new(),
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    /// A number that nothing else has.
+    pub fn unique(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub fn after(&mut self, ms: Ms, event: Event) {
+        let id = self.unique();
+        self.queue.push(Reverse((self.now + ms.max(0), id)));
+        self.events.insert(id, event);
+    }
+
+    /// The next event; the clock moves to its time.
+    pub fn next_event(&mut self) -> Option<Event> {
+        let Reverse((at, id)) = self.queue.pop()?;
+        self.now = self.now.max(at);
+        self.events.remove(&id)
+    }
+
+    /// Sends something. It may arrive late, twice, or never.
+    pub fn send(&mut self, from: Place, to: Place, body: super::network::Body) {
+        let copies = self.network.fate(from, to, self.calm, &mut self.chance);
+        for delay in copies {
+            let packet = Packet { from, to, body: body.clone() };
+            self.after(delay, Event::Packet(packet));
+        }
+    }
+
+    /// Sends something on a connection: it does not overtake what was sent before it, and when it gets lost nothing that
+    /// follows arrives either.
+    pub fn send_in_order(&mut self, stream: usize, from: Place, to: Place, body: super::network::Body) {
+        let arrival = self.network.fate(from, to, self.calm, &mut self.chance).first().copied();
+        let Some(delay) = arrival.filter(|_| !self.broken.contains(&(stream, to))) else {
+            self.broken.insert((stream, to));
+            return;
+        };
+        let last = self.streams.entry((stream, to)).or_default();
+        *last = (self.now + delay).max(*last);
+        let delay = *last - self.now;
+        self.after(delay, Event::Packet(Packet { from, to, body }));
+    }
+
+    /// Connects anew.
+    pub fn reconnect(&mut self, stream: usize) {
+        self.broken.retain(|(of, _)| *of != stream);
+    }
+
+    pub fn note(&mut self, what: std::fmt::Arguments<'_>) {
+        self.trace.note(self.now, what);
+    }
+}
+
+/// Notes something in the trace.
+macro_rules! note {
+    ($context:expr, $($what:tt)*) => { $context.note(format_args!($($what)*)) };
+}
+pub(crate) use note;

@@ -1,0 +1,18 @@
+//! The fold law: the metadata is the fold of its log, and the fold of its own snapshot.
+
+use super::Broken;
+use crate::metadata::{Image, Record};
+
+pub fn check(records: &[Record], head: &Image) -> Result<(), Broken> {
+    let mut fold = Image::default();
+    for record in records {
+        fold.apply(record);
+    }
+    if fold != *head {
+        return Err("fold: the log does not fold to the image".to_owned());
+    }
+    if Image::from_snapshot(head.version, &head.to_records()) != *head {
+        return Err("fold: the image is not the fold of its snapshot".to_owned());
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! Progress: once nothing goes wrong any more the cluster is whole again in a while. All brokers live, every partition has a
+//! leader and all its replicas in sync with the same log, producers go on, and consumers have read everything.
+
+use crate::broker::partitions::Role;
+use crate::metadata::topics::PartitionRegistration;
+use crate::sim::world::World;
+use crate::types::{Offset, TopicIdPartition};
+
+/// What is missing. `before`: how many batches each producer had acknowledged when the last fault ended.
+pub fn missing(world: &World, before: &[u64]) -> Option<String> {
+    let head = &world.controller.head;
+    for node in &world.nodes {
+        if !head.brokers.is_active(node.me) {
+            return Some(format!("broker {} is not active", node.me));
+        }
+    }
+    for topic in head.topics.iter() {
+        for (index, partition) in topic.partitions() {
+            let id = TopicIdPartition { topic_id: topic.id, partition: index };
+            if let Some(missing) = missing_of(world, id, partition) {
+                return Some(format!("of {}-{index} {missing}: {partition:?}", topic.name));
+            }
+        }
+    }
+    for (producer, before) in world.producers.iter().zip(before) {
+        if producer.acknowledged < before + 3 {
+            return Some(format!("a producer does not go on: {producer}"));
+        }
+    }
+    None
+}
+
+fn missing_of(world: &World, id: TopicIdPartition, partition: &PartitionRegistration) -> Option<String> {
+    if !partition.has_leader() || partition.is_reassigning() {
+        return Some("the leader or a reassignment is missing".to_owned());
+    }
+    if partition.isr.len() < partition.replicas.len() {
+        return Some("not all replicas are in sync".to_owned());
+    }
+    let committed = world.history.partitions.get(&id).map_or(Offset::ZERO, |known| known.end());
+    for node in &partition.replicas {
+        let Some((leadership, view)) = world.shown_by(*node, id) else {
+            return Some(format!("the replica on {node} is not there"));
+        };
+        let leads = *node == partition.leader;
+        if leads != (leadership.role == Role::Leader) || leadership.leader_epoch != partition.leader_epoch {
+            return Some(format!("the replica on {node} is {leadership:?}"));
+        }
+        // Producers go on, so not everything that is there is committed everywhere yet.
+        if view.high_watermark.plus(60) < committed {
+            return Some(format!(
+                "the high watermark on {node} stays at {} of {committed}",
+                view.high_watermark
+            ));
+        }
+    }
+    match world.consumed(id) {
+        Some(consumed) if consumed.plus(60) >= committed => None,
+        consumed => Some(format!("consumers are at {consumed:?} of {committed}")),
+    }
+}

@@ -1,0 +1,263 @@
+//! What goes wrong, when, and how it ends. Must not know how the product deals with it.
+//!
+//! Invariant: whatever was acknowledged is left on the disk of some replica in sync: a disk is emptied only while others are
+//! in sync, and until its broker is registered anew nobody else's process ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+
+use super::context::{Event, Ms, note};
+use super::controller::Request;
+use super::network::Place;
+use super::plan::Mishap;
+use super::world::World;
+use crate::metadata::reassign::Reassignment;
+use crate::storage::sim_disk::FaultOn;
+use crate::types::{BrokerEpoch, NodeId, TopicPartition};
+
+/// How a mishap ends.
+#[derive(Debug)]
+enum Mend {
+    Cut(Place, Place),
+    Disk(i32),
+    Slow(i32),
+    /// A node with a failed directory starts anew.
+    Restart(i32),
+}
+
+#[derive(Debug, Default)]
+pub struct Mishaps {
+    mends: BTreeMap<u64, Mend>,
+    /// Nodes with empty disks, and the epoch that their brokers had before.
+    wiped: BTreeMap<i32, BrokerEpoch>,
+}
+
+impl Mishaps {
+    /// Something goes wrong, and the next thing is planned.
+    pub fn next(world: &mut World) {
+        if world.context.calm {
+            return;
+        }
+        let every = world.context.plan.mishap_every_ms;
+        let pause = world.context.chance.between(every / 2, every * 3 / 2);
+        world.context.after(pause, Event::Mishap);
+        let mishaps = world.context.plan.mishaps.clone();
+        let mishap = *world.context.chance.pick(&mishaps);
+        let node = world.context.chance.between(1, world.context.plan.nodes.into()) as i32;
+        note!(world.context, "mishap {mishap:?} {node}");
+        let ended = Self::come(world, mishap, node);
+        note!(world.context, "{}", if ended { "so it is" } else { "not now" });
+    }
+
+    fn come(world: &mut World, mishap: Mishap, node: i32) -> bool {
+        let at = (node - 1) as usize;
+        let for_ms = world.context.chance.between(100, 2_500);
+        match mishap {
+            Mishap::PowerLoss | Mishap::Kill => Self::end(world, node, mishap == Mishap::PowerLoss),
+            Mishap::Blackout => {
+                let nodes = world.context.plan.nodes;
+                (1..=nodes).map(|node| Self::end(world, node, true)).fold(false, |any, ended| any | ended)
+            }
+            Mishap::Leave => match &mut world.nodes[at].process {
+                Some(process) if Self::may_end(&world.mishaps, node) => {
+                    process.leaves = true;
+                    true
+                }
+                _ => false,
+            },
+            Mishap::Wipe => Self::wipe(world, node),
+            Mishap::Pause => {
+                world.nodes[at].paused_until = world.context.now + for_ms;
+                true
+            }
+            Mishap::ClockJump => {
+                world.nodes[at].wall_offset = world.context.chance.between(-3_600_000, 3_600_000);
+                true
+            }
+            Mishap::Cut => {
+                let other = world.context.chance.between(1, world.context.plan.nodes.into()) as i32;
+                Self::cut(world, Place::Node(node), Place::Node(other), for_ms)
+            }
+            Mishap::CutOff => Self::cut(world, Place::Node(node), Place::Controllers, for_ms),
+            Mishap::FullDisk => {
+                let left = world.context.chance.between(0, 1500).unsigned_abs();
+                let disk = &world.nodes[at].disk;
+                disk.set_capacity(Some(disk.used() + left));
+                Self::mend_in(world, for_ms, Mend::Disk(node))
+            }
+            Mishap::SyncError | Mishap::WriteError => {
+                let on = if mishap == Mishap::SyncError { FaultOn::Sync } else { FaultOn::Write };
+                let name = *world.context.chance.pick(&["", ".log", "-checkpoint", "-0"]);
+                let after = world.context.chance.below(20) as u32;
+                world.nodes[at].disk.fail(on, name, after, ErrorKind::Other, Some(1));
+                Self::mend_in(world, for_ms + 500, Mend::Restart(node))
+            }
+            Mishap::SlowDisk => {
+                world.context.slow.insert(node) && Self::mend_in(world, for_ms, Mend::Slow(node))
+            }
+            Mishap::NewController => {
+                let outage = world.context.chance.between(0, 800);
+                world.controller.take_over(&mut world.context, outage);
+                true
+            }
+            Mishap::Unregister => Self::unregister(world, node),
+            Mishap::Admin => Self::administer(world, node),
+        }
+    }
+
+    fn mend_in(world: &mut World, ms: Ms, mend: Mend) -> bool {
+        let id = world.context.unique();
+        world.mishaps.mends.insert(id, mend);
+        world.context.after(ms, Event::Mend(id));
+        true
+    }
+
+    fn cut(world: &mut World, one: Place, other: Place, for_ms: Ms) -> bool {
+        if one == other {
+            return false;
+        }
+        let (from, to) = if world.context.chance.permille(500) { (one, other) } else { (other, one) };
+        world.context.network.cuts.insert((from, to));
+        if world.context.chance.permille(500) {
+            world.context.network.cuts.insert((to, from));
+        }
+        Self::mend_in(world, for_ms, Mend::Cut(one, other))
+    }
+
+    fn may_end(&self, node: i32) -> bool {
+        self.wiped.is_empty() || self.wiped.contains_key(&node)
+    }
+
+    /// Ends the process of a node for a while.
+    fn end(world: &mut World, node: i32, loses_power: bool) -> bool {
+        Self::note_registered(world);
+        if !world.mishaps.may_end(node) {
+            return false;
+        }
+        world.nodes[(node - 1) as usize].kill(&mut world.context, loses_power);
+        world.ended(node);
+        let delay = world.context.chance.between(50, 3_000);
+        world.context.after(delay, Event::Start { node });
+        true
+    }
+
+    /// Forgets wiped nodes that are registered anew.
+    fn note_registered(world: &mut World) {
+        let head = world.controller.head.clone();
+        world.mishaps.wiped.retain(|node, before| {
+            head.brokers.get(NodeId(*node)).is_none_or(|broker| broker.epoch == *before)
+        });
+    }
+
+    /// Whether every partition that counts on this node has another replica in sync that lives.
+    fn others_are_in_sync(world: &World, node: i32) -> bool {
+        let (head, me) = (&world.controller.head, NodeId(node));
+        let lives = |id: &NodeId| {
+            *id != me
+                && head.brokers.is_active(*id)
+                && world.nodes[(id.0 - 1) as usize]
+                    .process
+                    .as_ref()
+                    .is_some_and(|process| process.directories.iter().all(|directory| directory.is_online()))
+        };
+        let mut partitions = head.topics.iter().flat_map(|topic| topic.partitions());
+        partitions.all(|(_, partition)| !partition.has_replica(me) || partition.isr.iter().any(lives))
+    }
+
+    /// A node that is down, and known to be, comes back with empty disks.
+    fn wipe(world: &mut World, node: i32) -> bool {
+        Self::note_registered(world);
+        let Some(broker) = world.controller.head.brokers.get(NodeId(node)) else { return false };
+        let (fenced, epoch) = (broker.fenced, broker.epoch);
+        let at = (node - 1) as usize;
+        let ready = fenced && world.nodes[at].process.is_none() && world.mishaps.wiped.is_empty();
+        if !ready || !Self::others_are_in_sync(world, node) {
+            return false;
+        }
+        world.nodes[at].wipe(&mut world.context);
+        world.mishaps.wiped.insert(node, epoch);
+        true
+    }
+
+    fn unregister(world: &mut World, node: i32) -> bool {
+        Self::note_registered(world);
+        if !world.mishaps.wiped.is_empty() || !Self::others_are_in_sync(world, node) {
+            return false;
+        }
+        world.ask(Request::Unregister(NodeId(node)));
+        true
+    }
+
+    /// An administrator asks for other leaders or replicas.
+    fn administer(world: &mut World, node: i32) -> bool {
+        let topics = world.context.plan.topics.clone();
+        let topic = world.context.chance.pick(&topics).clone();
+        let index = world.context.chance.between(0, i64::from(topic.partitions) - 1) as i32;
+        let partition = TopicPartition::new(topic.name, index);
+        let request = match world.context.chance.below(9) {
+            0 => {
+                world.ask(Request::Delete(topic.name.into()));
+                world.create(&topic);
+                return true;
+            }
+            1 | 2 => Request::Elect(partition),
+            3 => Request::Reassign(Reassignment { partition, replicas: None }),
+            _ => {
+                let mut replicas: BTreeSet<NodeId> = BTreeSet::from([NodeId(node)]);
+                while replicas.len() < topic.replication_factor as usize {
+                    let other = world.context.chance.between(1, world.context.plan.nodes.into()) as i32;
+                    replicas.insert(NodeId(other));
+                }
+                let replicas = Some(replicas.into_iter().collect());
+                Request::Reassign(Reassignment { partition, replicas })
+            }
+        };
+        world.ask(request);
+        true
+    }
+
+    pub fn mend(world: &mut World, id: u64) {
+        let Some(mend) = world.mishaps.mends.remove(&id) else { return };
+        note!(world.context, "mended: {mend:?}");
+        match mend {
+            Mend::Cut(one, other) => {
+                world.context.network.cuts.remove(&(one, other));
+                world.context.network.cuts.remove(&(other, one));
+            }
+            Mend::Disk(node) => world.nodes[(node - 1) as usize].disk.set_capacity(None),
+            Mend::Slow(node) => {
+                world.context.slow.remove(&node);
+            }
+            Mend::Restart(node) => {
+                world.nodes[(node - 1) as usize].disk.heal();
+                let loses_power = world.context.chance.permille(500);
+                if !Self::end(world, node, loses_power) {
+                    Self::mend_in(world, 500, Mend::Restart(node));
+                }
+            }
+        }
+    }
+
+    /// Nothing goes wrong any more, and what is broken is mended: a broker with a failed directory starts anew.
+    pub fn end_all(world: &mut World) {
+        world.context.calm = true;
+        let mends: Vec<u64> = world.mishaps.mends.keys().copied().collect();
+        world.mishaps.wiped.clear();
+        for id in mends {
+            Self::mend(world, id);
+        }
+        for at in 0..world.nodes.len() {
+            let node = &mut world.nodes[at];
+            node.paused_until = 0;
+            node.disk.set_capacity(None);
+            node.disk.heal();
+            let failed = node
+                .process
+                .as_ref()
+                .is_some_and(|process| process.directories.iter().any(|directory| !directory.is_online()));
+            if failed {
+                Self::end(world, at as i32 + 1, false);
+            }
+        }
+    }
+}

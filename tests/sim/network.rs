@@ -1,0 +1,123 @@
+//! The network: what is sent arrives late, twice or never, and who is cut off from whom hears nothing. Must not know what
+//! the messages mean.
+//!
+//! Invariant: whether something arrives is decided when it is sent; what is under way when a cut begins still arrives.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use super::chance::Chance;
+use super::context::Ms;
+use super::controller::{Answer, Request};
+use super::plan::Plan;
+use super::replication::{Fetch, FetchAnswer};
+use crate::broker::messages::Produced;
+use crate::replica::Acks;
+use crate::types::TopicIdPartition;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    Node(i32),
+    /// Wherever the active controller is.
+    Controllers,
+    Clients,
+}
+
+#[derive(Clone, Debug)]
+pub struct Packet {
+    pub from: Place,
+    pub to: Place,
+    pub body: Body,
+}
+
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// To the controllers; `call` names it for the answer.
+    Call {
+        caller: Caller,
+        call: u64,
+        request: Request,
+    },
+    Answer {
+        caller: Caller,
+        call: u64,
+        answer: Answer,
+    },
+    /// Asks for the newest metadata.
+    Poll,
+    /// The metadata has moved on.
+    Published,
+    Produce(ProduceRequest),
+    Produced {
+        producer: usize,
+        attempt: u64,
+        result: Result<Produced, ProduceRefusal>,
+    },
+    /// From a follower to its leader, and back.
+    Fetch(Fetch),
+    Fetched(FetchAnswer),
+}
+
+/// Who has called: a process, or the administrator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    Process { node: i32, life: u64 },
+    Admin,
+}
+
+#[derive(Clone, Debug)]
+pub struct ProduceRequest {
+    pub producer: usize,
+    /// Names the attempt for the answer.
+    pub attempt: u64,
+    pub partition: TopicIdPartition,
+    pub acks: Acks,
+    pub records: Bytes,
+}
+
+/// What a producer makes of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProduceRefusal {
+    /// Try again, maybe elsewhere.
+    Again,
+    /// The sequence number is not the next.
+    OutOfOrder,
+    /// This will never do.
+    Never,
+}
+
+#[derive(Debug)]
+pub struct Network {
+    lost: u32,
+    twice: u32,
+    delay_max_ms: Ms,
+    /// Who does not hear whom: (from, to).
+    pub cuts: BTreeSet<(Place, Place)>,
+}
+
+impl Network {
+    pub fn new(plan: &Plan) -> Network {
+        let Plan { lost, twice, delay_max_ms, .. } = *plan;
+        Network { lost, twice, delay_max_ms, cuts: BTreeSet::new() }
+    }
+
+    /// When what is sent now arrives: each time that it does.
+    pub fn fate(&self, from: Place, to: Place, calm: bool, chance: &mut Chance) -> Vec<Ms> {
+        if calm {
+            return vec![1];
+        }
+        if self.cuts.contains(&(from, to)) || chance.permille(self.lost) {
+            return Vec::new();
+        }
+        let delay = |chance: &mut Chance| {
+            let slow = if chance.permille(20) { 20 } else { 1 };
+            chance.between(0, self.delay_max_ms * slow)
+        };
+        let mut arrivals = vec![delay(chance)];
+        if chance.permille(self.twice) {
+            arrivals.push(delay(chance));
+        }
+        arrivals
+    }
+}

@@ -1,0 +1,637 @@
+//! One broker process: the product's shards, logs, checkpoints and reconciler, with what runs them in the product (threads,
+//! tasks, timers) replaced by events.
+//!
+//! Must not know other nodes' state; it speaks to them through the network. Invariant: nothing of a process runs after its
+//! life has ended.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use futures_util::FutureExt as _;
+use tokio::sync::mpsc;
+
+use super::context::{Context, Event, Ms, ProcessEvent, note};
+use super::controller::{Answer, Request};
+use super::network::{Body, Caller, Place, ProduceRefusal, ProduceRequest};
+use super::replication::{Fetch, FetchAnswer, Replication};
+use crate::broker::checkpoints::Checkpoints;
+use crate::broker::clock::Now;
+use crate::broker::directory::Directory;
+use crate::broker::dynamic_config::DynamicConfig;
+use crate::broker::flusher::{Round, Synced};
+use crate::broker::log_dirs::{LogDirs, Retired};
+use crate::broker::mailbox::{Mailbox, Message, ShardSender, mailbox};
+use crate::broker::messages::{Append, IsrAltered, IsrProposal, Produce, ProduceError, Produced};
+use crate::broker::outbox::{Inlets, outlets};
+use crate::broker::partitions::Partitions;
+use crate::broker::reconciler::{Chore, Reconciler};
+use crate::broker::reply::gather;
+use crate::broker::shard::Shard;
+use crate::config::Layers;
+use crate::metadata::Image;
+use crate::metadata::alter_partition::{AlterPartitionError, ProposedIsr};
+use crate::metadata::brokers::{Heartbeat, Registration};
+use crate::metadata::features::supported_features;
+use crate::metadata::topics::LeaderRecoveryState;
+use crate::replica::AlterOutcome;
+use crate::storage::checkpoint::MetaProperties;
+use crate::storage::disk::Disk;
+use crate::storage::log::{AppendError, Budgets, Origin};
+use crate::storage::log_dir::{Claim, LogDir, LogDirError, Owner};
+use crate::types::{BrokerEpoch, DirectoryId, NodeId, TopicIdPartition, Uuid};
+
+const HEARTBEAT_MS: Ms = 300;
+const POLL_MS: Ms = 250;
+const CHECKPOINT_MS: Ms = 700;
+const RETRY_MS: Ms = 400;
+const CALL_LIMIT_MS: Ms = 900;
+/// An append is not acknowledged after this.
+const PRODUCE_LIMIT_MS: Ms = 1200;
+/// Syncs of one directory that run side by side.
+const SYNC_THREADS: usize = 3;
+
+type Catching = Pin<Box<dyn Future<Output = Reconciler>>>;
+
+/// The reconciler, at rest or at work.
+enum Reconciling {
+    Idle(Reconciler),
+    Busy(Catching),
+    Moving,
+}
+
+/// An append that is not answered yet.
+struct Owed {
+    producer: usize,
+    attempt: u64,
+    answers: Pin<Box<dyn Future<Output = Vec<Result<Produced, ProduceError>>>>>,
+}
+
+enum Flushing {
+    Waits(Round),
+    Done(Synced),
+}
+
+/// What a call to the controllers is for.
+#[derive(Debug)]
+enum Call {
+    Register,
+    Heartbeat,
+    Alter(Vec<IsrProposal>),
+    Place(Vec<(TopicIdPartition, DirectoryId)>),
+}
+
+/// What a process starts from.
+pub struct Machine {
+    pub me: NodeId,
+    pub disk: Arc<dyn Disk>,
+    pub paths: Vec<PathBuf>,
+    /// Of directories that are formatted now.
+    pub directory_ids: Vec<DirectoryId>,
+    pub layers: Layers,
+}
+
+pub struct Process {
+    pub me: NodeId,
+    pub life: u64,
+    pub partitions: Partitions,
+    /// The newest metadata that has come here.
+    pub image: Arc<Image>,
+    pub epoch: Option<BrokerEpoch>,
+    pub directories: Vec<Arc<Directory>>,
+    /// Its shards have done something since that was last asked.
+    pub has_worked: bool,
+    /// It is on its way out.
+    pub leaves: bool,
+    /// It may end.
+    pub may_end: bool,
+    incarnation: Uuid,
+    previous_epoch: BrokerEpoch,
+    shards: Vec<Shard>,
+    mailboxes: Vec<Mailbox>,
+    senders: Vec<ShardSender>,
+    pub inlets: Inlets,
+    dirs: Arc<LogDirs>,
+    checkpoints: Arc<Checkpoints>,
+    reconciling: Reconciling,
+    /// What the reconciler is catching up with, and has caught up with.
+    seen: u64,
+    caught_up: u64,
+    chores: mpsc::UnboundedReceiver<Chore>,
+    retired: Vec<(Ms, Vec<Retired>)>,
+    flushing: BTreeMap<u64, (usize, Flushing)>,
+    owed: Vec<Owed>,
+    calls: BTreeMap<u64, Call>,
+    /// In-sync sets to ask for once the answer to the last ones is there.
+    proposals: Vec<IsrProposal>,
+    pub replication: Replication,
+    is_pumping: bool,
+    ticks_at: Ms,
+}
+
+fn open_directory(machine: &Machine, at: usize) -> Result<LogDir, LogDirError> {
+    let owner = Owner { cluster_id: "simulated".to_owned(), node_id: machine.me };
+    let mut claim = Claim::take(machine.disk.clone(), &machine.paths[at])?;
+    if claim.properties().is_none() {
+        let Owner { cluster_id, node_id } = owner.clone();
+        let directory_id = Some(machine.directory_ids[at]);
+        claim.format(MetaProperties { cluster_id, node_id, directory_id })?;
+    }
+    claim.check(&owner)?;
+    claim.open()
+}
+
+impl Process {
+    /// Starts; `None` when the disk does not let it.
+    pub fn start(context: &mut Context, machine: &Machine, image: Arc<Image>) -> Option<Process> {
+        let me = machine.me;
+        let life = context.unique();
+        let (senders, mailboxes): (Vec<_>, Vec<_>) =
+            (0..context.plan.shards).map(|_| mailbox(1 << 16)).unzip();
+        let mut directories = Vec::new();
+        for at in 0..machine.paths.len() {
+            match open_directory(machine, at) {
+                Ok(dir) => {
+                    let index = directories.len();
+                    directories.push(Arc::new(Directory::new(index, dir, senders.clone(), 0)));
+                }
+                Err(error) => {
+                    note!(context, "{me} does not start: {error}");
+                    return None;
+                }
+            }
+        }
+        let (outlets, inlets) = outlets();
+        let shards = (0..context.plan.shards).map(|index| Shard::new(index, me, outlets.clone())).collect();
+        let partitions = Partitions::new(senders.clone());
+        let budgets = Budgets::new(1 << 20, 1 << 14, 12);
+        let dirs = LogDirs::scan(me, machine.disk.clone(), directories.clone(), Vec::new(), budgets);
+        let dirs = Arc::new(dirs);
+        let checkpoints = Arc::new(Checkpoints::new(machine.disk.clone(), partitions.clone(), dirs.clone()));
+        let (chores_sender, chores) = mpsc::unbounded_channel();
+        let config = Arc::new(DynamicConfig::new(me, machine.layers.clone()));
+        let (reconciler, _) =
+            Reconciler::new(me, config, partitions.clone(), dirs.clone(), checkpoints.clone(), chores_sender);
+        let mut process = Process {
+            me,
+            life,
+            partitions,
+            image,
+            epoch: None,
+            has_worked: true,
+            leaves: false,
+            may_end: false,
+            incarnation: Uuid::from_u128(0x1ca0_0000_0000 + u128::from(life)),
+            previous_epoch: dirs.previous_epoch(),
+            directories,
+            shards,
+            mailboxes,
+            senders,
+            inlets,
+            dirs,
+            checkpoints,
+            reconciling: Reconciling::Idle(reconciler),
+            seen: 0,
+            caught_up: 0,
+            chores,
+            retired: Vec::new(),
+            flushing: BTreeMap::new(),
+            owed: Vec::new(),
+            calls: BTreeMap::new(),
+            proposals: Vec::new(),
+            replication: Replication::new(me, life, &context.plan),
+            is_pumping: false,
+            ticks_at: Ms::MAX,
+        };
+        note!(context, "{me} starts, life {life}, before {}", process.previous_epoch);
+        process.register(context);
+        process.after(context, POLL_MS, ProcessEvent::Poll);
+        process.after(context, CHECKPOINT_MS, ProcessEvent::Checkpoint);
+        Some(process)
+    }
+
+    pub fn after(&self, context: &mut Context, ms: Ms, what: ProcessEvent) {
+        context.after(ms, Event::Process { node: self.me.0, life: self.life, what });
+    }
+
+    pub fn on(&mut self, context: &mut Context, now: Now, what: ProcessEvent) {
+        match what {
+            ProcessEvent::Pump => {
+                self.is_pumping = false;
+                self.pump(context, now);
+            }
+            ProcessEvent::Tick => {
+                if self.ticks_at <= context.now {
+                    self.ticks_at = Ms::MAX;
+                    self.tell_all(|| Message::Tick);
+                }
+                self.pump(context, now);
+            }
+            ProcessEvent::Synced(round) => self.end_flush(context, round),
+            ProcessEvent::Heartbeat => self.heartbeat(context),
+            ProcessEvent::Poll => {
+                self.after(context, POLL_MS, ProcessEvent::Poll);
+                context.send(Place::Node(self.me.0), Place::Controllers, Body::Poll);
+                self.remove_retired(context);
+                for directory in &self.directories {
+                    directory.remove_doomed(now.monotonic);
+                }
+            }
+            ProcessEvent::Retry => self.retry(context, now),
+            ProcessEvent::Checkpoint => {
+                self.after(context, CHECKPOINT_MS, ProcessEvent::Checkpoint);
+                self.checkpoints.write_all();
+            }
+            ProcessEvent::CallTimeout(call) => self.answered(context, call, Answer::Failed),
+            ProcessEvent::Fetcher(leader) => self.replication.turn(context, leader, self.epoch),
+            ProcessEvent::FetchWait(fetch) => {
+                self.replication.wait_is_over(context, fetch, &self.partitions, &self.image);
+            }
+        }
+        self.wake(context);
+    }
+
+    fn tell_all(&self, message: impl Fn() -> Message) {
+        for sender in &self.senders {
+            sender.send_event(message());
+        }
+    }
+
+    /// Has the shards look into their mailboxes.
+    pub fn wake(&mut self, context: &mut Context) {
+        if !self.is_pumping {
+            self.is_pumping = true;
+            let delay = context.chance.between(0, 1);
+            self.after(context, delay, ProcessEvent::Pump);
+        }
+    }
+
+    /// One step of each shard, and what follows from it.
+    fn pump(&mut self, context: &mut Context, now: Now) {
+        let mut worked = false;
+        for (shard, mailbox) in self.shards.iter_mut().zip(&mut self.mailboxes) {
+            let mut batch = Vec::new();
+            mailbox.drain(&mut batch);
+            if !batch.is_empty() {
+                worked = true;
+                shard.step(&mut batch, now);
+            }
+        }
+        worked |= self.reconcile(context);
+        self.has_worked |= worked;
+        if !worked {
+            return;
+        }
+        self.begin_flushes(context);
+        self.answer_producers(context);
+        while let Ok(mut proposals) = self.inlets.proposals.try_recv() {
+            self.proposals.append(&mut proposals);
+        }
+        self.propose(context);
+        self.replication.take_wants(context, &mut self.inlets, self.epoch);
+        self.replication.serve_waiting(context, &self.partitions, &self.image);
+        let deadline = self.shards.iter().filter_map(Shard::next_deadline).map(|at| at.0).min();
+        if let Some(at) = deadline.filter(|at| *at < self.ticks_at) {
+            self.ticks_at = at.max(context.now + 1);
+            self.after(context, self.ticks_at - context.now, ProcessEvent::Tick);
+        }
+        self.wake(context);
+    }
+
+    // The metadata.
+
+    pub fn learn(&mut self, image: &Arc<Image>) {
+        if image.version > self.image.version {
+            self.image = image.clone();
+        }
+    }
+
+    /// Moves the reconciler on.
+    fn reconcile(&mut self, context: &mut Context) -> bool {
+        let mut moved = false;
+        let may_begin = self.epoch.is_some_and(|epoch| self.image.version.0 as i64 > epoch.0);
+        loop {
+            match std::mem::replace(&mut self.reconciling, Reconciling::Moving) {
+                Reconciling::Idle(mut reconciler) if may_begin && self.image.version.0 > self.seen => {
+                    let image = self.image.clone();
+                    self.seen = image.version.0;
+                    moved = true;
+                    // Letting go of a partition waits for its syncs, which here only end when somebody ends them.
+                    self.end_flushes(context);
+                    self.reconciling = Reconciling::Busy(Box::pin(async move {
+                        reconciler.catch_up(image).await;
+                        reconciler
+                    }));
+                }
+                Reconciling::Busy(mut catching) => {
+                    moved = true;
+                    self.end_flushes(context);
+                    let mut task = std::task::Context::from_waker(Waker::noop());
+                    match catching.as_mut().poll(&mut task) {
+                        Poll::Ready(reconciler) => {
+                            self.reconciling = Reconciling::Idle(reconciler);
+                            self.caught_up = self.seen;
+                            self.after(context, RETRY_MS, ProcessEvent::Retry);
+                        }
+                        Poll::Pending => {
+                            self.reconciling = Reconciling::Busy(catching);
+                            self.wake(context);
+                            break;
+                        }
+                    }
+                }
+                other => {
+                    self.reconciling = other;
+                    break;
+                }
+            }
+        }
+        while let Ok(chore) = self.chores.try_recv() {
+            match chore {
+                Chore::ReportPlacement(placed) => self.report_placement(context, placed),
+                Chore::Remove { retired, delay_ms } => {
+                    self.retired.push((context.now + delay_ms.min(3_000), retired));
+                }
+            }
+        }
+        moved
+    }
+
+    /// Tries again what could not be opened.
+    fn retry(&mut self, context: &mut Context, now: Now) {
+        self.reconciling = match std::mem::replace(&mut self.reconciling, Reconciling::Moving) {
+            Reconciling::Idle(mut reconciler) if reconciler.has_failed() => {
+                Reconciling::Busy(Box::pin(async move {
+                    reconciler.retry().await;
+                    reconciler
+                }))
+            }
+            other => other,
+        };
+        self.pump(context, now);
+    }
+
+    fn remove_retired(&mut self, context: &Context) {
+        let due = self.retired.extract_if(.., |(at, _)| *at <= context.now);
+        for (_, retired) in due {
+            self.dirs.remove(&retired);
+        }
+    }
+
+    // Flushes.
+
+    fn begin_flushes(&mut self, context: &mut Context) {
+        for index in 0..self.directories.len() {
+            let directory = self.directories[index].clone();
+            while self.flushing.values().filter(|(of, _)| *of == index).count() < SYNC_THREADS {
+                let Some(round) = directory.flush.take(SYNC_THREADS) else { break };
+                let id = context.unique();
+                let slow = if context.slow.contains(&self.me.0) { 60 } else { 1 };
+                let delay = context.chance.between(0, context.plan.sync_max_ms * slow);
+                // What a sync makes durable is what was written when it began, and maybe what came later.
+                let flushing = if context.chance.permille(500) {
+                    let synced = round.sync(&directory);
+                    Flushing::Done(synced)
+                } else {
+                    Flushing::Waits(round)
+                };
+                self.after(context, delay, ProcessEvent::Synced(id));
+                self.flushing.insert(id, (index, flushing));
+            }
+        }
+    }
+
+    fn end_flush(&mut self, context: &mut Context, id: u64) {
+        match self.flushing.remove(&id) {
+            Some((index, Flushing::Waits(round))) => {
+                round.sync(&self.directories[index]).report(&self.directories[index]);
+                self.begin_flushes(context);
+            }
+            Some((index, Flushing::Done(synced))) => {
+                synced.report(&self.directories[index]);
+                self.begin_flushes(context);
+            }
+            None => {}
+        }
+    }
+
+    fn end_flushes(&mut self, context: &mut Context) {
+        let rounds: Vec<u64> = self.flushing.keys().copied().collect();
+        for id in rounds {
+            self.end_flush(context, id);
+        }
+    }
+
+    // Clients.
+
+    pub fn produce(&mut self, context: &mut Context, request: ProduceRequest, now: Now) {
+        let (mut replies, gathered) = gather(1, || Err(ProduceError::ShuttingDown));
+        let Some(reply) = replies.pop() else { return };
+        let ProduceRequest { producer, attempt, partition, acks, records } = request;
+        let produce = Produce {
+            acks: Some(acks),
+            origin: Origin::Client,
+            deadline: now.monotonic.plus(PRODUCE_LIMIT_MS),
+            appends: vec![Append { partition, records, reply }],
+        };
+        let sent = self.partitions.shard_of(&partition).send(Message::Produce(produce));
+        sent.now_or_never().expect("there is room in the mailbox");
+        self.owed.push(Owed { producer, attempt, answers: Box::pin(gathered.all()) });
+        self.wake(context);
+    }
+
+    fn answer_producers(&mut self, context: &mut Context) {
+        let mut task = std::task::Context::from_waker(Waker::noop());
+        let from = Place::Node(self.me.0);
+        self.owed.retain_mut(|owed| match owed.answers.as_mut().poll(&mut task) {
+            Poll::Pending => true,
+            Poll::Ready(mut answers) => {
+                let result = answers.pop().expect("one answer").map_err(|error| refusal(&error));
+                let Owed { producer, attempt, .. } = *owed;
+                context.send(from, Place::Clients, Body::Produced { producer, attempt, result });
+                false
+            }
+        });
+    }
+
+    // Calls to the controllers.
+
+    fn call(&mut self, context: &mut Context, what: Call, request: Request) {
+        let call = context.unique();
+        self.calls.insert(call, what);
+        self.after(context, CALL_LIMIT_MS, ProcessEvent::CallTimeout(call));
+        let caller = Caller::Process { node: self.me.0, life: self.life };
+        context.send(Place::Node(self.me.0), Place::Controllers, Body::Call { caller, call, request });
+    }
+
+    fn register(&mut self, context: &mut Context) {
+        let features = supported_features().into_iter().map(|(name, min, max)| (Arc::from(name), (min, max)));
+        let registration = Registration {
+            id: self.me,
+            incarnation: self.incarnation,
+            endpoints: Vec::new(),
+            features: features.collect(),
+            rack: None,
+            directories: self.directories.iter().map(|directory| directory.id()).collect(),
+            previous_epoch: self.previous_epoch,
+        };
+        self.call(context, Call::Register, Request::Register(registration));
+    }
+
+    fn heartbeat(&mut self, context: &mut Context) {
+        self.after(context, HEARTBEAT_MS, ProcessEvent::Heartbeat);
+        let Some(epoch) = self.epoch else { return };
+        let failed = self.directories.iter().filter(|directory| !directory.is_online());
+        let heartbeat = Heartbeat {
+            id: self.me,
+            epoch,
+            metadata_offset: crate::types::Offset(self.caught_up as i64 - 1),
+            want_fence: false,
+            want_shutdown: self.leaves,
+            offline_directories: failed.map(|directory| directory.id()).collect(),
+            cordoned_directories: Some(Vec::new()),
+        };
+        self.call(context, Call::Heartbeat, Request::Heartbeat(heartbeat));
+    }
+
+    fn report_placement(&mut self, context: &mut Context, placed: Vec<(TopicIdPartition, DirectoryId)>) {
+        let Some(epoch) = self.epoch else { return };
+        let request = Request::Place { broker: self.me, epoch, placed: placed.clone() };
+        self.call(context, Call::Place(placed), request);
+    }
+
+    /// Asks for in-sync sets, one request at a time.
+    fn propose(&mut self, context: &mut Context) {
+        let under_way = self.calls.values().any(|call| matches!(call, Call::Alter(_)));
+        let Some(epoch) = self.epoch.filter(|_| !under_way && !self.proposals.is_empty()) else { return };
+        let asked = std::mem::take(&mut self.proposals);
+        let proposed = |proposal: &IsrProposal| ProposedIsr {
+            partition: proposal.id,
+            leader_epoch: proposal.alter.leader_epoch,
+            partition_epoch: proposal.alter.partition_epoch,
+            isr: proposal.alter.isr.clone(),
+            recovery_state: LeaderRecoveryState::Recovered,
+        };
+        let proposals = asked.iter().map(proposed).collect();
+        let request = Request::Alter { leader: self.me, epoch, proposals };
+        self.call(context, Call::Alter(asked), request);
+    }
+
+    pub fn answered(&mut self, context: &mut Context, call: u64, answer: Answer) {
+        let Some(what) = self.calls.remove(&call) else { return };
+        match (what, answer) {
+            (Call::Register, Answer::Registered(Ok(epoch))) => {
+                note!(context, "{} is registered as {epoch}", self.me);
+                self.epoch = Some(epoch);
+                self.heartbeat(context);
+            }
+            (Call::Register, Answer::Registered(Err(error))) => {
+                note!(context, "{} is not registered: {error}", self.me);
+                self.register(context);
+            }
+            (Call::Register, _) => self.register(context),
+            (Call::Heartbeat, Answer::Heard(Ok(reply))) => self.may_end |= reply.should_shut_down,
+            (Call::Heartbeat, Answer::Heard(Err(error))) => {
+                note!(context, "{} is told: {error}", self.me);
+                self.may_end = true;
+            }
+            (Call::Alter(asked), answer) => self.altered(asked, answer),
+            (Call::Place(placed), Answer::Failed) => self.report_placement(context, placed),
+            _ => {}
+        }
+        self.wake(context);
+    }
+
+    fn altered(&self, asked: Vec<IsrProposal>, answer: Answer) {
+        let mut outcomes = match answer {
+            Answer::Altered(Ok(outcomes)) => outcomes.into_iter().map(|(_, outcome)| Some(outcome)).collect(),
+            _ => vec![None; asked.len()],
+        };
+        for (proposal, outcome) in asked.into_iter().zip(outcomes.drain(..)) {
+            let outcome = match outcome {
+                None => AlterOutcome::Unknown,
+                Some(Ok(state)) => AlterOutcome::Applied {
+                    leader_epoch: state.leader_epoch,
+                    partition_epoch: state.partition_epoch,
+                    isr: state.isr,
+                },
+                Some(Err(error)) => outcome_of(error),
+            };
+            let altered =
+                IsrAltered { id: proposal.id, proposed_at: proposal.alter.partition_epoch, outcome };
+            self.partitions.shard_of(&proposal.id).send_event(Message::IsrAltered(vec![altered]));
+        }
+    }
+
+    // Replication.
+
+    pub fn serve(&mut self, context: &mut Context, fetch: Fetch) {
+        self.replication.serve(context, fetch, &self.partitions, &self.image);
+    }
+
+    pub fn fetched(&mut self, context: &mut Context, answer: FetchAnswer) {
+        self.replication.fetched(context, answer, &self.partitions, self.epoch);
+    }
+
+    // The end.
+
+    /// Flushes and closes everything in an orderly way.
+    pub fn close(&mut self, context: &mut Context, now: Now) {
+        self.end_flushes(context);
+        let partitions = self.partitions.clone();
+        let mut closing: Pin<Box<dyn Future<Output = _>>> = Box::pin(async move { partitions.close().await });
+        let mut task = std::task::Context::from_waker(Waker::noop());
+        let logs = loop {
+            match closing.as_mut().poll(&mut task) {
+                Poll::Ready(logs) => break logs,
+                Poll::Pending => self.pump(context, now),
+            }
+        };
+        for (partition, mut log) in logs {
+            if let Err(error) = log.close()
+                && partition.directory.is_online()
+            {
+                partition.directory.fail("close", &error);
+            }
+        }
+        self.answer_producers(context);
+        self.checkpoints.write_all();
+        if let Some(epoch) = self.epoch {
+            let dirs = self.dirs.clone();
+            self.checkpoints.write_clean_shutdown(epoch, |directory| !dirs.has_unrecovered(directory));
+        }
+    }
+}
+
+fn refusal(error: &ProduceError) -> ProduceRefusal {
+    match error {
+        ProduceError::NotHosted
+        | ProduceError::NotLeader
+        | ProduceError::Offline
+        | ProduceError::NotEnoughReplicas(_)
+        | ProduceError::Ack(..)
+        | ProduceError::ShuttingDown
+        | ProduceError::Append(AppendError::Log(_)) => ProduceRefusal::Again,
+        ProduceError::Append(AppendError::Producer(_)) => ProduceRefusal::OutOfOrder,
+        ProduceError::Append(_) => ProduceRefusal::Never,
+    }
+}
+
+fn outcome_of(error: AlterPartitionError) -> AlterOutcome {
+    match error {
+        AlterPartitionError::NewerEpoch { .. } => AlterOutcome::Unknown,
+        AlterPartitionError::UnknownTopic
+        | AlterPartitionError::UnknownPartition
+        | AlterPartitionError::FencedLeaderEpoch(_)
+        | AlterPartitionError::NotLeader(_)
+        | AlterPartitionError::StalePartitionEpoch(_)
+        | AlterPartitionError::NewLeaderElected => AlterOutcome::Superseded,
+        AlterPartitionError::InvalidMember(_)
+        | AlterPartitionError::WithoutLeader
+        | AlterPartitionError::RecoveringWithOthers
+        | AlterPartitionError::RecoversAgain
+        | AlterPartitionError::IneligibleReplica { .. } => AlterOutcome::Refused,
+    }
+}

@@ -1,0 +1,386 @@
+//! The simulated world: nodes, controller, network and clients, driven by one queue of events in one thread.
+//!
+//! Invariant: after every event the laws hold for what it has changed; everything is decided by the seed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::clients::{Consumer, Producer};
+use super::context::{Context, Event, Ms, note};
+use super::controller::{Controller, Request};
+use super::history::{History, entries};
+use super::invariants::{Broken, Invariants, Sight, progress};
+use super::mishaps::Mishaps;
+use super::network::{Body, Caller, Packet, Place};
+use super::node::Node;
+use super::plan::{Plan, TopicPlan};
+use crate::broker::partitions::{Leadership, Partition, Role};
+use crate::metadata::Image;
+use crate::metadata::topics::NewTopic;
+use crate::storage::log::LogView;
+use crate::types::{NodeId, Offset, TopicIdPartition, Uuid};
+
+/// How long the cluster may take to be whole again once nothing goes wrong any more.
+const RECOVERY_MS: Ms = 30_000;
+/// How often that is looked at.
+const LOOK_MS: Ms = 250;
+
+/// What came of a seed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    pub hash: u64,
+    pub events: u64,
+    pub acknowledged: u64,
+    pub elections: u64,
+    /// How long the cluster took to be whole again.
+    pub recovered_after: Ms,
+}
+
+/// What a process showed last.
+struct Shown {
+    life: u64,
+    partition: Arc<Partition>,
+    leadership: Leadership,
+    view: Arc<LogView>,
+}
+
+pub struct World {
+    pub context: Context,
+    pub controller: Controller,
+    pub nodes: Vec<Node>,
+    pub producers: Vec<Producer>,
+    consumers: Vec<Consumer>,
+    pub history: History,
+    invariants: Invariants,
+    shown: BTreeMap<(NodeId, TopicIdPartition), Shown>,
+    pub mishaps: Mishaps,
+    /// The head of the metadata log that the laws have seen.
+    checked: u64,
+}
+
+impl World {
+    pub fn new(seed: u64, prints: bool) -> World {
+        let plan = Plan::of(seed);
+        let mut context = Context::new(seed, plan.clone(), prints);
+        note!(context, "seed {seed}: {plan:?}");
+        let nodes = (1..=plan.nodes).map(|id| Node::new(NodeId(id), &plan)).collect();
+        let (mut producers, mut consumers) = (Vec::new(), Vec::new());
+        for topic in &plan.topics {
+            for partition in 0..topic.partitions {
+                for _ in 0..2 {
+                    producers.push(Producer::new(&mut context, producers.len(), topic.name, partition));
+                }
+                consumers.push(Consumer::new(topic.name, partition));
+            }
+        }
+        World {
+            controller: Controller::new(&plan),
+            context,
+            nodes,
+            producers,
+            consumers,
+            history: History::default(),
+            invariants: Invariants::default(),
+            shown: BTreeMap::new(),
+            mishaps: Mishaps::default(),
+            checked: 0,
+        }
+    }
+
+    /// Begins, goes wrong for a while, and comes to rest.
+    pub fn run(mut self) -> Result<Outcome, Broken> {
+        for node in 1..=self.context.plan.nodes {
+            self.context.after(0, Event::Start { node });
+        }
+        self.controller.take_over(&mut self.context, 0);
+        self.context.calm = true;
+        self.run_until(|world| {
+            world.controller.head.brokers.iter().filter(|broker| broker.is_active()).count()
+                == world.nodes.len()
+        })?;
+        self.create_topics();
+        self.context.calm = false;
+        for producer in 0..self.producers.len() {
+            self.context.after(1, Event::Producer(producer));
+        }
+        for consumer in 0..self.consumers.len() {
+            self.context.after(1, Event::Consumer(consumer));
+        }
+        self.context.after(500, Event::Mishap);
+        let faults_end = self.context.now + self.context.plan.faults_ms;
+        self.run_until(|world| world.context.now >= faults_end)?;
+        note!(self.context, "calm");
+        Mishaps::end_all(&mut self);
+        let calm_since = self.context.now;
+        self.run_until(|world| world.all_active() || world.context.now - calm_since > RECOVERY_MS)?;
+        // Those whose making found too few brokers.
+        self.create_topics();
+        let before: Vec<u64> = self.producers.iter().map(|producer| producer.acknowledged).collect();
+        let mut look_at = self.context.now;
+        let mut missing = String::new();
+        self.run_until(|world| {
+            if world.context.now < look_at {
+                return false;
+            }
+            look_at = world.context.now + LOOK_MS;
+            let found = progress::missing(world, &before);
+            missing = found.clone().unwrap_or_default();
+            found.is_none() || world.context.now - calm_since > RECOVERY_MS
+        })?;
+        if !missing.is_empty() {
+            return Err(format!("progress: {RECOVERY_MS} ms after the last fault {missing}"));
+        }
+        self.invariants.on_log(&self.controller.records, &self.controller.head)?;
+        let epochs = self.controller.head.topics.iter().flat_map(|topic| topic.partitions());
+        Ok(Outcome {
+            hash: self.context.trace.hash(),
+            events: self.context.trace.lines,
+            acknowledged: self.history.acknowledgements,
+            elections: epochs.map(|(_, partition)| u64::from(partition.leader_epoch.0.unsigned_abs())).sum(),
+            recovered_after: self.context.now - calm_since,
+        })
+    }
+
+    fn all_active(&self) -> bool {
+        self.nodes.iter().all(|node| self.controller.head.brokers.is_active(node.me))
+    }
+
+    fn run_until(&mut self, mut done: impl FnMut(&mut World) -> bool) -> Result<(), Broken> {
+        while !done(self) {
+            let Some(event) = self.context.next_event() else {
+                return Err("nothing happens any more".to_owned());
+            };
+            self.on(event)?;
+        }
+        Ok(())
+    }
+
+    fn create_topics(&mut self) {
+        for topic in self.context.plan.topics.clone() {
+            self.create(&topic);
+        }
+    }
+
+    pub fn create(&mut self, topic: &TopicPlan) {
+        let set = |key: &str, value: String| (Arc::from(key), Some(Arc::from(value)));
+        let id = Uuid::from_u128(0x70_0000 + u128::from(self.context.unique()));
+        self.ask(Request::Create(NewTopic {
+            name: topic.name.into(),
+            id,
+            partitions: Some(topic.partitions),
+            replication_factor: Some(topic.replication_factor),
+            assignments: Vec::new(),
+            configs: vec![
+                set("min.insync.replicas", topic.min_insync_replicas.to_string()),
+                set("segment.bytes", topic.segment_bytes.to_string()),
+                set("index.interval.bytes", "200".to_owned()),
+                set("file.delete.delay.ms", "1000".to_owned()),
+            ],
+        }));
+    }
+
+    /// The administrator asks for something.
+    pub fn ask(&mut self, request: Request) {
+        let call = self.context.unique();
+        self.controller.ask(&mut self.context, Place::Clients, Caller::Admin, call, request);
+    }
+
+    fn on(&mut self, event: Event) -> Result<(), Broken> {
+        let touched = match &event {
+            Event::Process { node, .. } | Event::Packet(Packet { to: Place::Node(node), .. }) => Some(*node),
+            _ => None,
+        };
+        if let Some(node) = touched {
+            let until = self.nodes[(node - 1) as usize].paused_until;
+            if until > self.context.now {
+                self.context.after(until - self.context.now, event);
+                return Ok(());
+            }
+        }
+        match event {
+            Event::Packet(packet) => self.arrives(packet)?,
+            Event::Process { node, life, what } => {
+                self.nodes[(node - 1) as usize].on(&mut self.context, life, what);
+                self.end_if_due(node);
+            }
+            Event::Start { node } => self.start(node),
+            Event::Controller { generation, what } => {
+                if generation == self.controller.generation {
+                    self.controller.on(&mut self.context, what);
+                }
+            }
+            Event::Producer(at) => {
+                let image = self.some_image();
+                self.producers[at].act(&mut self.context, &mut self.history, image.as_deref());
+            }
+            Event::Consumer(at) => self.consume(at)?,
+            Event::Mishap => Mishaps::next(self),
+            Event::Mend(id) => Mishaps::mend(self, id),
+        }
+        let changed = touched.map_or(Ok(Vec::new()), |node| self.observe(node))?;
+        self.check(&changed)
+    }
+
+    fn arrives(&mut self, packet: Packet) -> Result<(), Broken> {
+        let Packet { from, to, body } = packet;
+        match (to, body) {
+            (Place::Controllers, Body::Call { caller, call, request }) => {
+                self.controller.ask(&mut self.context, from, caller, call, request);
+            }
+            (Place::Controllers, Body::Poll) => {
+                self.context.send(Place::Controllers, from, Body::Published);
+            }
+            (Place::Clients, Body::Produced { producer, attempt, result }) => {
+                if let Err(refusal) = result {
+                    note!(self.context, "producer {producer} is refused: {refusal:?}");
+                }
+                let acknowledged = self.producers[producer].answered(&self.context, attempt, result);
+                if let Some(acknowledged) = acknowledged {
+                    let super::clients::Acknowledged { id, base, crc } = acknowledged;
+                    note!(self.context, "acknowledged {crc:08x} at {base} of {id:?}");
+                    self.invariants.on_acknowledged(&mut self.history, id, base, crc)?;
+                }
+            }
+            (Place::Node(node), body) => {
+                let head = self.controller.head.clone();
+                self.nodes[(node - 1) as usize].arrives(&mut self.context, from, body, &head);
+                self.end_if_due(node);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Switches a node on.
+    fn start(&mut self, node: i32) {
+        let head = self.controller.head.clone();
+        self.nodes[(node - 1) as usize].start(&mut self.context, &head);
+    }
+
+    /// A process that was let go, or is unknown to the cluster, ends.
+    fn end_if_due(&mut self, node: i32) {
+        let at = (node - 1) as usize;
+        if self.nodes[at].process.as_ref().is_some_and(|process| process.may_end) {
+            self.nodes[at].close(&mut self.context);
+            self.ended(node);
+            let delay = self.context.chance.between(100, 2_000);
+            self.context.after(delay, Event::Start { node });
+        }
+    }
+
+    /// The process of a node is gone: its connections break.
+    pub fn ended(&mut self, node: i32) {
+        let id = NodeId(node);
+        self.invariants.on_end(id);
+        self.shown.retain(|(of, _), _| *of != id);
+        if self.context.chance.permille(700) {
+            self.controller.refused(&mut self.context, id);
+        }
+        for other in &mut self.nodes {
+            other.lost_peer(&mut self.context, node);
+        }
+    }
+
+    /// What some broker knows of the cluster.
+    fn some_image(&mut self) -> Option<Arc<Image>> {
+        let at = self.context.chance.below(self.nodes.len());
+        let node = &self.nodes[at];
+        let process = node.process.as_ref().filter(|_| node.paused_until <= self.context.now)?;
+        Some(process.image.clone())
+    }
+
+    fn consume(&mut self, at: usize) -> Result<(), Broken> {
+        let pause = self.context.chance.between(20, 80);
+        self.context.after(pause, Event::Consumer(at));
+        let Some(image) = self.some_image() else { return Ok(()) };
+        let Some((leader, id, from)) = self.consumers[at].wants(&image) else { return Ok(()) };
+        let Some(node) = usize::try_from(leader.0 - 1).ok().and_then(|at| self.nodes.get(at)) else {
+            return Ok(());
+        };
+        let Some(process) = node.process.as_ref().filter(|_| node.paused_until <= self.context.now) else {
+            return Ok(());
+        };
+        let Some(partition) = process.partitions.get(&id) else { return Ok(()) };
+        let view = partition.view();
+        if partition.leadership().role != Role::Leader || from >= view.high_watermark {
+            return Ok(());
+        }
+        let Some(got) = entries(&view, from, view.high_watermark) else { return Ok(()) };
+        self.invariants.on_consumed(&self.history, id, &got)?;
+        if let Some(last) = got.last() {
+            self.consumers[at].at = Some((id, last.next));
+        }
+        Ok(())
+    }
+
+    /// Where the consumers of a partition are.
+    pub fn consumed(&self, id: TopicIdPartition) -> Option<Offset> {
+        let mut at = self.consumers.iter().filter_map(|consumer| consumer.at).filter(|(of, _)| *of == id);
+        at.next().map(|(_, offset)| offset)
+    }
+
+    /// Looks at what a process shows, and returns where it has changed.
+    fn observe(&mut self, node: i32) -> Result<Vec<TopicIdPartition>, Broken> {
+        let Some(process) = &mut self.nodes[(node - 1) as usize].process else { return Ok(Vec::new()) };
+        if !std::mem::take(&mut process.has_worked) {
+            return Ok(Vec::new());
+        }
+        let (me, life) = (process.me, process.life);
+        let mut partitions: Vec<_> = process.partitions.all().into_iter().collect();
+        partitions.sort_unstable_by_key(|(id, _)| *id);
+        if self.shown.keys().filter(|(of, _)| *of == me).count() > partitions.len() {
+            let here: BTreeSet<TopicIdPartition> = partitions.iter().map(|(id, _)| *id).collect();
+            for (key, _) in self.shown.extract_if(.., |(of, id), _| *of == me && !here.contains(id)) {
+                self.invariants.on_gone(me, key.1);
+            }
+        }
+        let mut changed = Vec::new();
+        for (id, partition) in partitions {
+            let (leadership, view) = (partition.leadership(), partition.view());
+            let before = self.shown.get(&(me, id));
+            if before.is_some_and(|shown| {
+                shown.life == life && shown.leadership == leadership && Arc::ptr_eq(&shown.view, &view)
+            }) {
+                continue;
+            }
+            if before.is_some_and(|shown| !Arc::ptr_eq(&shown.partition, &partition)) {
+                // The replica went away and came back as another one.
+                self.invariants.on_gone(me, id);
+            }
+            changed.push(id);
+            let (role, epoch) = (leadership.role, leadership.leader_epoch);
+            let (flushed, high, end) = (view.flushed, view.high_watermark, view.log_end);
+            let (topic, index) = (id.topic_id.as_u128(), id.partition);
+            note!(self.context, "{node} {topic:x}-{index} {role:?} {epoch}: {high} {flushed} {end}");
+            let sight = Sight { node: me, life, id, leadership, view: &view };
+            self.invariants.on_sight(&mut self.history, &sight)?;
+            self.shown.insert((me, id), Shown { life, partition, leadership, view });
+        }
+        Ok(changed)
+    }
+
+    /// The laws that tie the metadata to what the processes show.
+    fn check(&mut self, changed: &[TopicIdPartition]) -> Result<(), Broken> {
+        let head = &self.controller.head;
+        let is_new = self.checked != head.version.0;
+        if changed.is_empty() && !is_new {
+            return Ok(());
+        }
+        if head.version.0 / 100 != self.checked / 100 {
+            self.invariants.on_log(&self.controller.records, head)?;
+        }
+        self.checked = head.version.0;
+        let concerned = self.shown.iter().filter(|((_, id), _)| is_new || changed.contains(id));
+        for ((node, id), shown) in concerned {
+            let Shown { life, leadership, view, .. } = shown;
+            let sight = Sight { node: *node, life: *life, id: *id, leadership: *leadership, view };
+            self.invariants.on_in_sync(&self.history, head, &sight)?;
+        }
+        Ok(())
+    }
+
+    /// What a live process shows of a partition.
+    pub fn shown_by(&self, node: NodeId, id: TopicIdPartition) -> Option<(Leadership, Arc<LogView>)> {
+        self.shown.get(&(node, id)).map(|shown| (shown.leadership, shown.view.clone()))
+    }
+}

@@ -361,3 +361,82 @@ fn files_of_deleted_segments_do_not_come_back() {
     let left: Vec<_> = names.iter().filter(|entry| FileName::parse(&entry.name).is_some_and(old)).collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+/// Opens the log again after each kind of stop and from each recovery point, and compares its epochs.
+fn check_epochs_after_stops(stop: impl Fn() -> (SimDisk, Log)) {
+    for clean in [true, false] {
+        for seed in [None, Some(1), Some(2)] {
+            let (disk, mut log) = stop();
+            let (end, epochs) = (log.log_end(), log.epochs().clone());
+            assert_eq!(log.flushed(), end);
+            if clean {
+                log.close().unwrap();
+            }
+            if let Some(seed) = seed {
+                disk.crash(seed);
+            }
+            for recovery_point in (0..=end.0).rev() {
+                // Also on a disk that is still full: what was found is kept in memory until there is room.
+                let log = reopen(&disk, small_segments(), recovery_point, clean);
+                assert_eq!(log.log_end(), end);
+                assert_eq!(log.epochs(), &epochs, "{clean} {seed:?} {recovery_point}");
+            }
+            disk.set_capacity(None);
+            disk.heal();
+            reopen(&disk, small_segments(), end.0, clean).close().unwrap();
+            let opened = reopen(&disk, small_segments(), end.0, true);
+            assert_eq!(opened.epochs(), &epochs);
+            assert!(!opened.epoch_changes.pending(), "the file is complete again");
+        }
+    }
+}
+
+fn append_in(log: &mut Log, epoch: i32, count: usize) {
+    let batch = batch(&[1000], &[b'v'; 200], Compression::None);
+    for _ in 0..count {
+        log.append_as_leader(&batch, LeaderEpoch(epoch), Origin::Client, NOW).unwrap();
+    }
+    log.flush().unwrap();
+}
+
+fn no_room_for_epochs(disk: &SimDisk) {
+    disk.fail(FaultOn::Write, "leader-epoch-checkpoint", 0, io::ErrorKind::StorageFull, None);
+}
+
+#[test]
+fn epochs_for_which_there_was_no_room_are_found_in_the_batches() {
+    // How many batches each epoch writes: within a segment, over several, at the start of one.
+    for counts in [&[3][..], &[1, 1, 1], &[2, 7, 1], &[9, 9, 9], &[12, 1, 12]] {
+        for stored in [0, 2] {
+            check_epochs_after_stops(|| {
+                let disk = SimDisk::new();
+                let mut log = new_log(&disk, small_segments());
+                if stored > 0 {
+                    append_in(&mut log, 1, stored);
+                }
+                no_room_for_epochs(&disk);
+                for (epoch, count) in (2..).zip(counts) {
+                    append_in(&mut log, epoch * 2, *count);
+                }
+                (disk, log)
+            });
+        }
+    }
+}
+
+#[test]
+fn epochs_that_a_cut_took_do_not_outlive_it_on_a_full_disk() {
+    for (cut, epoch) in [(6, 7), (6, 3), (2, 4), (0, 9)] {
+        check_epochs_after_stops(|| {
+            let disk = SimDisk::new();
+            let mut log = new_log(&disk, small_segments());
+            append_in(&mut log, 1, 4);
+            append_in(&mut log, 2, 2);
+            append_in(&mut log, 5, 6);
+            no_room_for_epochs(&disk);
+            log.truncate_to(Offset(cut), NOW).unwrap();
+            append_in(&mut log, epoch, 9);
+            (disk, log)
+        });
+    }
+}

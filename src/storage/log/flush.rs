@@ -2,7 +2,8 @@
 //! writer notes the result. Must not know who waits for it.
 //!
 //! Invariant: what `Flushed` reports is on disk for good, together with all that recovery needs and cannot rebuild:
-//! the directory entries, the epochs (unless the disk is full), the aborted transactions, and for sealed segments the indexes.
+//! the directory entries, the aborted transactions, and for sealed segments the indexes. The epochs are, too, unless the disk
+//! is full: opening the log finds them in the batches.
 
 use std::io;
 use std::path::Path;
@@ -56,7 +57,7 @@ impl Changes {
         self.made += u32::from(changed);
     }
 
-    fn pending(self) -> bool {
+    pub fn pending(self) -> bool {
         self.made != self.durable
     }
 
@@ -102,8 +103,8 @@ impl FlushWork {
     }
 
     /// Replaces the file of the epochs, and syncs the directory by that. `false` when they are as they were, or when there is no
-    /// room: then they wait for the next flush. The batches say the same, and a full disk must not end a log whose
-    /// batches are safe.
+    /// room: then they wait for the next flush. The batches say the same (`epoch_recovery`), and a full disk must not end
+    /// a log whose batches are safe.
     fn write_epochs(&self) -> io::Result<bool> {
         let Some(epochs) = &self.epochs else { return Ok(false) };
         let path = self.place.join(names::LEADER_EPOCHS);

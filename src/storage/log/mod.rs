@@ -30,6 +30,7 @@ pub mod tail_cache;
 pub mod txn_index;
 pub mod validate;
 
+mod epoch_recovery;
 mod index_file;
 mod lazy_file;
 mod offset_index;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::config::LogConfig;
 use super::epoch_cache::EpochCache;
+use super::epoch_recovery;
 use super::flush::Changes;
 use super::lazy_file::Place;
 use super::names::{self, FileName, Kind, Stage};
@@ -135,14 +136,13 @@ fn load(place: &Arc<Place>, config: &LogConfig, args: &OpenArgs) -> io::Result<L
     let mut epochs = stored.clone();
     let mut recovery = Recovery::new(place, config, &inventory)?;
     let clean_end = if args.clean_shutdown { recovery.clean_end()? } else { None };
-    let log_end = match clean_end {
-        Some(end) => end,
-        None => recovery.check_from(args.recovery_point, |header| {
-            // An epoch that is known begins where it is known to begin, which may be before what is checked here.
-            if epochs.latest().is_none_or(|latest| header.leader_epoch > latest.epoch) {
-                epochs.assign(header.leader_epoch, header.base_offset);
-            }
-        })?,
+    let (log_end, last_epoch) = match clean_end {
+        Some(found) => found,
+        None => {
+            let mut last = None;
+            let end = recovery.check_from(args.recovery_point, |header| last = Some(header.leader_epoch))?;
+            (end, last)
+        }
     };
     if log_end < args.log_start {
         // The files of the log's end are gone. What is left lies before its start, and its offsets must not be used again.
@@ -159,6 +159,7 @@ fn load(place: &Arc<Place>, config: &LogConfig, args: &OpenArgs) -> io::Result<L
         Some(from) => rebuild_producers(&replay, &mut snapshots, from, args.now)?,
     };
     epochs.truncate_from_end(log_end);
+    epoch_recovery::complete(&mut epochs, &recovery.segments, last_epoch)?;
     epochs.truncate_from_start(args.log_start);
     Ok(Loaded {
         log_start,

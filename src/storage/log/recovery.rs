@@ -192,11 +192,12 @@ impl<'a> Recovery<'a> {
         segment.sync(true)
     }
 
-    /// Where a log ends that was closed in an orderly way; `None` when its last segment does not look like that.
-    pub fn clean_end(&self) -> io::Result<Option<Offset>> {
+    /// Where a log ends that was closed in an orderly way, and the epoch of the last batch if the last segment has one;
+    /// `None` when that segment does not look like it.
+    pub fn clean_end(&self) -> io::Result<Option<(Offset, Option<LeaderEpoch>)>> {
         let Some(last) = self.segments.last() else { return Ok(None) };
         if last.size() == 0 {
-            return Ok(Some(last.base()));
+            return Ok(Some((last.base(), None)));
         }
         let start = match last.offset_index.last()? {
             Some(entry) => u64::from(entry.position),
@@ -205,12 +206,14 @@ impl<'a> Recovery<'a> {
         if start >= last.size() {
             return Ok(None);
         }
-        let mut end = last.base();
+        let (mut end, mut epoch) = (last.base(), None);
         let mut walk = HeaderWalk::new(last, start)?;
         loop {
             match walk.advance() {
-                Ok(Some((_, header))) if header.base_offset >= end => end = header.next_offset(),
-                Ok(None) if walk.position() == last.size() => return Ok(Some(end)),
+                Ok(Some((_, header))) if header.base_offset >= end => {
+                    (end, epoch) = (header.next_offset(), Some(header.leader_epoch));
+                }
+                Ok(None) if walk.position() == last.size() => return Ok(Some((end, epoch))),
                 Ok(_) => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(None),
                 Err(error) => return Err(error),

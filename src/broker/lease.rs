@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use crate::types::MonotonicMs;
 
 /// How long one answered heartbeat holds.
-pub const LEASE_MS: i64 = 2_000;
+pub use crate::metadata::liveness::LEASE_MS;
 
 /// Cheap to clone; all clones are the same lease.
 #[derive(Clone, Debug)]

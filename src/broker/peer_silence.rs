@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::metadata::liveness::LONG_POLL_MS;
 use crate::types::{MonotonicMs, NodeId};
 
 /// Silence that is worth telling. A follower's fetch waits half a second for records by default.
 const WORTH_TELLING_MS: i64 = 1_500;
+const _: () = assert!(LONG_POLL_MS < WORTH_TELLING_MS);
 
 /// Cheap to clone; all clones share what is known.
 #[derive(Clone, Debug, Default)]

@@ -42,8 +42,8 @@ impl LivenessConfig {
     pub fn new(session_ms: i64) -> LivenessConfig {
         LivenessConfig {
             session_ms,
-            agreed_ms: session_ms.min(2_400),
-            probe_after_ms: session_ms.min(2_400) / 2,
+            agreed_ms: session_ms.min(AGREED_MS),
+            probe_after_ms: session_ms.min(AGREED_MS) / 2,
             probe_pause_ms: 400,
             redial_pause_ms: 30,
         }
@@ -59,8 +59,16 @@ const STANDSTILL_MS: i64 = 5 * TICK_MS;
 const REPEAT_MS: i64 = 500;
 /// For how long a broker that was fenced while it lived is given more time.
 const LENIENT_MS: i64 = 60_000;
-/// A broker that the controller before this one knew counts as alive for this long, unless it shows that it is.
-const BENEFIT_MS: i64 = 2_000;
+/// For how long a broker may take itself for unfenced after it sent a heartbeat that was answered. The controller before
+/// this one may have answered one until the election: so a broker that is known from it alone counts as alive for this long.
+pub const LEASE_MS: i64 = 2_000;
+/// For how long an answer to a follower's fetch may rightly be missing. Witnesses count their silence from the question.
+pub const LONG_POLL_MS: i64 = 500;
+/// Silence that makes a broker hang, if others agree.
+const AGREED_MS: i64 = 2_400;
+/// Whom this controller has heard is fenced when its lease is over. Of others it has the witnesses' word, and the part of
+/// their silence that is a long poll says nothing about heartbeats: there the election counts as well.
+const _: () = assert!(LEASE_MS < AGREED_MS && AGREED_MS < LEASE_MS + LONG_POLL_MS);
 
 /// What is to be done about a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,6 +116,7 @@ impl Liveness {
         liveness.follow(brokers, now);
         for contact in liveness.contacts.values_mut() {
             contact.is_presumed = true;
+            contact.lease_ends = now.plus(LEASE_MS);
             if contact.is_watched(me) {
                 contact.dial(now);
             }
@@ -189,7 +198,7 @@ impl Liveness {
             // Of this very node it was an earlier process, and whoever is fenced has no need to hurry.
             return false;
         }
-        let limit = if contact.is_presumed { BENEFIT_MS } else { self.config.session_ms };
+        let limit = if contact.is_presumed { LEASE_MS } else { self.config.session_ms };
         Some(id) == self.me || !contact.is_lost && now.since(contact.last_heard) < limit
     }
 

@@ -24,6 +24,7 @@ use crate::broker::peer_silence::PeerSilence;
 use crate::broker::throttles::ReplicationThrottle;
 use crate::config::BrokerConfig;
 use crate::controller::MetadataHandle;
+use crate::metadata::liveness::LONG_POLL_MS;
 use crate::peer::{Address, CallError, Connection, DialError};
 use crate::types::{BrokerEpoch, NodeId};
 use crate::wire::messages::follower_fetch::FollowerFetchRequest;
@@ -32,8 +33,6 @@ use crate::wire::messages::{FetchResponse, ListOffsetsResponse};
 /// The versions of the requests to leaders. They are of our own kind, so they know them.
 const FETCH_VERSION: i16 = 18;
 const LIST_OFFSETS_VERSION: i16 = 10;
-/// How long a leader waits for records unless it is told otherwise, which is what silence is measured against.
-const USUAL_WAIT_MS: i64 = 500;
 /// How long a dial may take.
 const DIAL_LIMIT: Duration = Duration::from_secs(5);
 /// The pause after the first failed dial; each further one is twice as long, up to `replica.fetch.backoff.ms`.
@@ -220,7 +219,7 @@ impl LeaderTask {
 
     /// An answer is due, but later if the leader may wait for records for longer than is usual.
     fn expect_answer(&self) {
-        let longer = i64::from(self.fetcher.config().wait_max_ms) - USUAL_WAIT_MS;
+        let longer = i64::from(self.fetcher.config().wait_max_ms) - LONG_POLL_MS;
         self.context.silence.asked(self.leader, clock::monotonic().plus(longer.max(0)));
     }
 

@@ -14,6 +14,8 @@ pub(super) struct Contact {
     pub(super) last_heard: MonotonicMs,
     /// Not heard by this controller yet: `last_heard` is when it was elected.
     pub(super) is_presumed: bool,
+    /// Until then a presumed one may hold a lease from the controller before this one.
+    pub(super) lease_ends: MonotonicMs,
     /// Its last connection broke and nothing was heard since.
     pub(super) is_lost: bool,
     pub(super) connections: usize,
@@ -52,6 +54,7 @@ impl Contact {
             is_leaving: false,
             last_heard: now,
             is_presumed: false,
+            lease_ends: now,
             is_lost: false,
             connections: 0,
             metadata_offset: Offset::UNKNOWN,
@@ -173,6 +176,9 @@ impl Contact {
         let silent_ms = now.since(self.last_heard);
         if self.refusals >= 2 {
             return Some(Cause::Refuses);
+        }
+        if self.is_presumed && now < self.lease_ends {
+            return None;
         }
         if silent_ms >= config.session_ms {
             return Some(Cause::SessionExpired { silent_ms });

@@ -95,7 +95,7 @@ impl Node {
             endpoints: Vec::new(),
             inter_broker_listener: "PLAINTEXT".into(),
             rack: None,
-            controller: ControllerChannel::new(Some(active), Arc::new(|| None), "test".into(), "test"),
+            controller: ControllerChannel::new(Some(active), Arc::new(Vec::new), "test".into(), "test"),
             is_alone: true,
         };
         let (handles, mut broker) = start(options, metadata.clone()).await.unwrap();

@@ -242,7 +242,7 @@ impl RunningNode {
 /// The way of this node's broker to the active controller, which may be this node.
 fn controller_channel(me: &Node, active: &ActiveController, metadata: &MetadataHandle) -> ControllerChannel {
     let metadata = metadata.clone();
-    let find = Arc::new(move || metadata.controller_address(metadata.leader()?));
+    let find = Arc::new(move || metadata.controller_candidates());
     let client_id = format!("broker-{}", me.id);
     ControllerChannel::new(Some(active.clone()), find, Arc::clone(&me.cluster_id), &client_id)
 }

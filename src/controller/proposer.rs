@@ -105,6 +105,16 @@ impl MetadataHandle {
         self.quorum.is_leader()
     }
 
+    /// Whether this node holds itself for the active controller, and another may have become it without its knowledge.
+    pub fn is_cut_off(&self) -> bool {
+        self.quorum.is_cut_off()
+    }
+
+    /// Where to ask for the active controller, the likeliest place first; this node, if it is the one, comes last.
+    pub fn controller_candidates(&self) -> Vec<Address> {
+        self.quorum.leader_candidates()
+    }
+
     /// Hears of every change of the active controller.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.quorum.leadership()

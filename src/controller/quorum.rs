@@ -4,7 +4,7 @@
 //! Knows openraft's metrics and nothing of the records. Offsets here are indexes of the quorum's log, exclusive.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use openraft::error::Fatal;
 use openraft::{LogIdOptionExt, ServerState};
@@ -18,6 +18,10 @@ use crate::peer::Address;
 use crate::types::{DirectoryId, NodeId, Offset, TimestampMs};
 
 pub type Metrics = openraft::RaftMetrics<RaftNodeId, Member>;
+
+/// A leader that a majority has not answered for so long may have been replaced without its knowledge. The others elect
+/// in about half of it.
+const CUT_OFF: Duration = Duration::from_secs(2);
 
 /// The quorum at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +70,8 @@ pub struct Seen {
 pub struct QuorumView {
     metrics: watch::Receiver<Metrics>,
     leadership: watch::Receiver<Leadership>,
+    /// When openraft spoke last: while it hangs, the last it said stays as it is.
+    spoke: watch::Receiver<Instant>,
     peers: Arc<Peers>,
 }
 
@@ -76,8 +82,9 @@ impl QuorumView {
         peers: Arc<Peers>,
     ) -> (QuorumView, impl Future<Output = ()> + Send) {
         let (changes, leadership) = watch::channel(leadership(&metrics.borrow()));
-        let follow = follow_leadership(metrics.clone(), changes);
-        (QuorumView { metrics, leadership, peers }, follow)
+        let (speaks, spoke) = watch::channel(Instant::now());
+        let follow = follow_leadership(metrics.clone(), changes, speaks);
+        (QuorumView { metrics, leadership, spoke, peers }, follow)
     }
 
     pub fn status(&self, now: TimestampMs) -> QuorumStatus {
@@ -106,6 +113,20 @@ impl QuorumView {
 
     pub fn is_leader(&self) -> bool {
         self.metrics.borrow().state.is_leader()
+    }
+
+    /// Whether this node holds itself for the leader and a majority has not told it so for long.
+    pub fn is_cut_off(&self) -> bool {
+        let silent = self.spoke.borrow().elapsed();
+        is_cut_off(&self.metrics.borrow(), silent)
+    }
+
+    /// Where the active controller may be found. Where this node holds itself for it: at the other voters, and then here.
+    pub fn leader_candidates(&self) -> Vec<Address> {
+        let Some(leader) = self.leader() else { return Vec::new() };
+        let me = node_id(self.metrics.borrow().id);
+        let others = self.voters().into_iter().map(|(id, _)| id).filter(|id| leader == me && *id != me);
+        others.chain([leader]).filter_map(|id| self.address(id)).collect()
     }
 
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
@@ -180,8 +201,21 @@ fn leadership(metrics: &Metrics) -> Leadership {
     Leadership { leader: metrics.current_leader.map(node_id), term: metrics.current_term }
 }
 
-async fn follow_leadership(mut metrics: watch::Receiver<Metrics>, changes: watch::Sender<Leadership>) {
+/// `silent` is for how long openraft has not spoken.
+fn is_cut_off(metrics: &Metrics, silent: Duration) -> bool {
+    let has_others = metrics.membership_config.voter_ids().any(|voter| voter != metrics.id);
+    // A new leader has not been answered yet.
+    let unanswered = Duration::from_millis(metrics.millis_since_quorum_ack.unwrap_or(0));
+    metrics.state.is_leader() && has_others && unanswered + silent > CUT_OFF
+}
+
+async fn follow_leadership(
+    mut metrics: watch::Receiver<Metrics>,
+    changes: watch::Sender<Leadership>,
+    speaks: watch::Sender<Instant>,
+) {
     loop {
+        speaks.send_replace(Instant::now());
         let now = leadership(&metrics.borrow_and_update());
         if changes.send_if_modified(|known| std::mem::replace(known, now) != now)
             && let Some(leader) = now.leader
@@ -231,4 +265,42 @@ fn status(metrics: &Metrics, peers: &Peers, now: TimestampMs) -> QuorumStatus {
 
 fn next_offset(last: Option<u64>) -> Offset {
     Offset(last.and_then(|last| i64::try_from(last + 1).ok()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use openraft::{Membership, StoredMembership};
+
+    use super::*;
+
+    fn leader_of(voters: &[RaftNodeId]) -> Metrics {
+        let nodes: BTreeMap<RaftNodeId, Member> = voters.iter().map(|id| (*id, Member::default())).collect();
+        let voters: BTreeSet<RaftNodeId> = voters.iter().copied().collect();
+        let membership = Arc::new(StoredMembership::new(None, Membership::new(vec![voters], nodes)));
+        Metrics {
+            state: ServerState::Leader,
+            current_leader: Some(1),
+            millis_since_quorum_ack: Some(100),
+            membership_config: membership,
+            ..Metrics::new_initial(1)
+        }
+    }
+
+    #[test]
+    fn a_leader_is_cut_off_when_its_quorum_or_its_own_raft_is_silent() {
+        let second = Duration::from_secs(1);
+        let leader = leader_of(&[1, 2, 3]);
+        assert!(!is_cut_off(&leader, second));
+        assert!(is_cut_off(&leader, 2 * second), "openraft hangs");
+        let unheard = Metrics { millis_since_quorum_ack: Some(2_100), ..leader.clone() };
+        assert!(is_cut_off(&unheard, Duration::ZERO), "the others are silent");
+        let new = Metrics { millis_since_quorum_ack: None, ..leader.clone() };
+        assert!(!is_cut_off(&new, Duration::ZERO));
+        assert!(is_cut_off(&new, 3 * second));
+        let follower = Metrics { state: ServerState::Follower, ..leader };
+        assert!(!is_cut_off(&follower, 10 * second));
+        assert!(!is_cut_off(&leader_of(&[1]), 10_000 * second), "nobody else could lead");
+    }
 }

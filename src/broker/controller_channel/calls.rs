@@ -1,6 +1,7 @@
 //! What a broker asks of the active controller, in the words of the metadata: over the network or in this process, with the
 //! same outcomes. One of the few places below `api` that reads error codes: those of answers.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{ChannelError, ControllerChannel};
@@ -16,8 +17,8 @@ use crate::wire::messages::alter_partition_request::{BrokerState, PartitionData,
 use crate::wire::messages::alter_partition_response::PartitionData as Altered;
 use crate::wire::messages::broker_registration_request::{Feature, Listener};
 use crate::wire::messages::{
-    AlterPartitionRequest, AlterPartitionResponse, BrokerHeartbeatRequest, BrokerId,
-    BrokerRegistrationRequest, StrBytes,
+    AlterPartitionRequest, AlterPartitionResponse, BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerId,
+    BrokerRegistrationRequest, BrokerRegistrationResponse, StrBytes,
 };
 
 /// Why this broker is not registered.
@@ -52,6 +53,33 @@ pub enum AlterCallError {
     Stale,
 }
 
+/// What the active controller answers, and others, who say that it is not they.
+pub trait Answer {
+    fn code(&self) -> i16;
+
+    fn is_of_another(&self) -> bool {
+        code(self.code()) == ErrorCode::NotController
+    }
+}
+
+impl Answer for BrokerRegistrationResponse {
+    fn code(&self) -> i16 {
+        self.error_code
+    }
+}
+
+impl Answer for BrokerHeartbeatResponse {
+    fn code(&self) -> i16 {
+        self.error_code
+    }
+}
+
+impl Answer for AlterPartitionResponse {
+    fn code(&self) -> i16 {
+        self.error_code
+    }
+}
+
 impl ControllerChannel {
     /// Registers this broker's process.
     pub async fn register(
@@ -60,7 +88,7 @@ impl ControllerChannel {
         limit: Duration,
     ) -> Result<BrokerEpoch, RegisterCallError> {
         if let Some(active) = self.here() {
-            let registered = within(limit, active.register_broker(registration.clone())).await;
+            let registered = self.within(limit, active.register_broker(registration.clone())).await;
             return match registered {
                 Ok(epoch) => Ok(epoch),
                 Err(DutyError::Refused(RegisterBrokerError::DuplicateRegistration(_))) => {
@@ -119,7 +147,7 @@ impl ControllerChannel {
         limit: Duration,
     ) -> Result<HeartbeatReply, HeartbeatCallError> {
         if let Some(active) = self.here() {
-            let heard = within(limit, active.heartbeat(heartbeat.clone(), silent.to_vec())).await;
+            let heard = self.within(limit, active.heartbeat(heartbeat.clone(), silent.to_vec())).await;
             return match heard {
                 Ok(reply) => Ok(reply),
                 Err(DutyError::Refused(_)) => Err(HeartbeatCallError::Stale),
@@ -163,7 +191,7 @@ impl ControllerChannel {
     ) -> Result<Vec<(TopicIdPartition, AlterOutcome)>, AlterCallError> {
         if let Some(active) = self.here() {
             let judged = active.alter_partitions(leader, epoch, proposals.to_vec());
-            return match within(limit, judged).await {
+            return match self.within(limit, judged).await {
                 Ok(outcomes) => {
                     Ok(outcomes.into_iter().map(|(id, outcome)| (id, judged_here(outcome))).collect())
                 }
@@ -184,14 +212,18 @@ impl ControllerChannel {
             other => Err(AlterCallError::Unavailable(refusal(other))),
         }
     }
-}
 
-/// A decision of this node's own, with the time limit that a call to another node has.
-async fn within<R, E>(
-    limit: Duration,
-    decided: impl Future<Output = Result<R, DutyError<E>>>,
-) -> Result<R, DutyError<E>> {
-    tokio::time::timeout(limit, decided).await.unwrap_or(Err(DutyError::Metadata(ProposeError::Timeout)))
+    /// A decision of this node's own, with the time limit that a call to another node has.
+    async fn within<R, E>(
+        &self,
+        limit: Duration,
+        decided: impl Future<Output = Result<R, DutyError<E>>>,
+    ) -> Result<R, DutyError<E>> {
+        tokio::time::timeout(limit, decided).await.unwrap_or_else(|_| {
+            self.shared.doubted.store(true, Ordering::Relaxed);
+            Err(DutyError::Metadata(ProposeError::Timeout))
+        })
+    }
 }
 
 fn by_topic(proposals: &[ProposedIsr]) -> Vec<TopicData> {

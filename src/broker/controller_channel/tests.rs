@@ -9,9 +9,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{AlterCallError, ChannelError, ControllerChannel, HeartbeatCallError, RegisterCallError};
+use crate::broker::start_tests::run_quorum;
+use crate::controller::MetadataHandle;
+use crate::controller::duties::{ActiveController, DutySettings};
 use crate::metadata::alter_partition::ProposedIsr;
 use crate::metadata::brokers::{Endpoint, Heartbeat, HeartbeatReply, Registration};
+use crate::metadata::election::ElectionDefaults;
 use crate::metadata::topics::LeaderRecoveryState;
+use crate::metadata::{Decision, Image};
 use crate::peer::Address;
 use crate::replica::AlterOutcome;
 use crate::types::{
@@ -70,7 +75,7 @@ async fn answer<T: Encodable + 'static>(stream: &mut TcpStream, to: &RequestFram
 fn channel() -> (ControllerChannel, Arc<Mutex<Option<Address>>>) {
     let leader = Arc::new(Mutex::new(None));
     let found = Arc::clone(&leader);
-    let find = Arc::new(move || found.lock().unwrap().clone());
+    let find = Arc::new(move || found.lock().unwrap().iter().cloned().collect());
     (ControllerChannel::new(None, find, "cluster".into(), "test"), leader)
 }
 
@@ -293,4 +298,98 @@ async fn each_in_sync_set_has_its_outcome() {
         assert_eq!(stale, Err(AlterCallError::Stale));
     };
     tokio::join!(serve, calls);
+}
+
+#[tokio::test]
+async fn of_several_that_may_lead_the_one_that_does_is_found() {
+    let (down, follower, leader) = (Played::listen().await, Played::listen().await, Played::listen().await);
+    let candidates = [&down, &follower, &leader].map(|played| played.address.clone()).to_vec();
+    drop(down);
+    let find = Arc::new(move || candidates.clone());
+    let channel = ControllerChannel::new(None, find, "cluster".into(), "test");
+    let serve = async {
+        for (played, error) in [(&follower, ErrorCode::NotController), (&leader, ErrorCode::None)] {
+            let mut stream = played.accept().await;
+            let asked = read(&mut stream).await;
+            let response = BrokerHeartbeatResponse { error_code: error.code(), ..Default::default() };
+            answer(&mut stream, &asked, &response).await;
+        }
+    };
+    let beat = heartbeat();
+    let (_, told) = tokio::join!(serve, channel.heartbeat(&beat, &[], LONG));
+    told.unwrap();
+}
+
+/// Holds up all decisions until what it gives is dropped.
+async fn hold_up(metadata: &MetadataHandle) -> std::sync::mpsc::Sender<()> {
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let (begins, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let metadata = metadata.clone();
+    tokio::spawn(async move {
+        let held_up = metadata.run(move |_| {
+            begins.send(()).ok();
+            held.recv().ok();
+            Decision::reply(())
+        });
+        held_up.await
+    });
+    begun.recv().await.unwrap();
+    release
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_decision_here_that_takes_too_long_is_asked_for_elsewhere_if_there_are_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (metadata, member) = run_quorum(dir.path()).await;
+    let settings = |_: &Image| DutySettings {
+        defaults: ElectionDefaults::default(),
+        session_ms: 3_600_000,
+        listener: "PLAINTEXT".into(),
+        rebalance_interval: None,
+        unclean_interval: LONG,
+    };
+    let (active, _task) =
+        ActiveController::new(metadata.clone(), metadata.office(), None, Arc::new(settings));
+    let (other, here) = (Played::listen().await, Played::listen().await);
+    let addresses = [&other, &here].map(|played| played.address.clone());
+    let channel = |of: &[Address]| {
+        let of = of.to_vec();
+        ControllerChannel::new(Some(active.clone()), Arc::new(move || of.clone()), "cluster".into(), "test")
+    };
+    let beat = heartbeat();
+
+    // The only voter decides by itself, however long it takes.
+    let alone = channel(&addresses[1..]);
+    let held = hold_up(&metadata).await;
+    let late = alone.heartbeat(&beat, &[], Duration::from_millis(1)).await;
+    assert!(matches!(late, Err(HeartbeatCallError::Unavailable(_))));
+    drop(held);
+    assert_eq!(alone.heartbeat(&beat, &[], LONG).await, Err(HeartbeatCallError::Stale));
+
+    let channel = channel(&addresses);
+    let held = hold_up(&metadata).await;
+    let late = channel.heartbeat(&beat, &[], Duration::from_millis(1)).await;
+    assert!(matches!(late, Err(HeartbeatCallError::Unavailable(_))));
+    drop(held);
+    // As long as another node answers as the controller does, it is asked.
+    let serve = async {
+        let mut stream = other.accept().await;
+        for error in [ErrorCode::None, ErrorCode::None, ErrorCode::NotController] {
+            let asked = read(&mut stream).await;
+            let response = BrokerHeartbeatResponse { error_code: error.code(), ..Default::default() };
+            answer(&mut stream, &asked, &response).await;
+        }
+        let mut stream = here.accept().await;
+        let asked = read(&mut stream).await;
+        answer(&mut stream, &asked, &BrokerHeartbeatResponse::default()).await;
+    };
+    let calls = async {
+        for _ in 0..3 {
+            channel.heartbeat(&beat, &[], LONG).await.unwrap();
+        }
+    };
+    tokio::join!(serve, calls);
+    let told = channel.heartbeat(&beat, &[], LONG).await;
+    assert_eq!(told, Err(HeartbeatCallError::Stale), "this node knows of no such broker, and is asked again");
+    member.shutdown().await;
 }

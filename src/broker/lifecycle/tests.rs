@@ -50,7 +50,7 @@ impl Rig {
     }
 
     fn parts(&self, overrides: &[(&str, &str)]) -> LifecycleParts {
-        let find = Arc::new(|| None);
+        let find = Arc::new(Vec::new);
         LifecycleParts {
             metadata: self.metadata.clone(),
             config: Arc::new(DynamicConfig::new(ID, layers(overrides))),

@@ -119,6 +119,11 @@ impl ActiveController {
         self.inner.term_number().is_some()
     }
 
+    /// Whether it only believes so, perhaps: the quorum has been silent for long.
+    pub fn is_cut_off(&self) -> bool {
+        self.inner.metadata.is_cut_off()
+    }
+
     /// Registers a broker process and gives it its epoch.
     pub async fn register_broker(
         &self,

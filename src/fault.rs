@@ -26,6 +26,8 @@ pub(crate) enum Fault {
     ExpandsTooEarly,
     /// Answers for acks=all do not wait for the high watermark.
     AcknowledgesEarly,
+    /// A follower is where its last fetch says, also when a later one came before.
+    TakesLateReports,
 
     // Of the metadata.
     /// A replica outside the in-sync set is as good a leader as any.

@@ -42,7 +42,7 @@ struct World {
     config: ReplicaConfig,
     log_end: Offset,
     flushed: Offset,
-    /// What each follower last reported: log end, flushed.
+    /// The furthest that each follower has reported: log end, flushed.
     reported: BTreeMap<NodeId, (Offset, Offset)>,
     proposed: Option<AlterPartition>,
     partition_epoch: i32,
@@ -119,7 +119,8 @@ impl World {
             Event::Fetch { follower, back, unflushed, tells_flushed } => {
                 let at = Offset((self.log_end.0 - back).max(0));
                 let flushed = if tells_flushed { Offset((at.0 - unflushed).max(0)) } else { at };
-                self.reported.insert(NodeId(follower), (at, flushed));
+                let reported = self.reported.entry(NodeId(follower)).or_insert((at, flushed));
+                *reported = (reported.0.max(at), reported.1.max(flushed));
                 let fetch = FollowerFetch {
                     follower: NodeId(follower),
                     broker_epoch: BrokerEpoch(1),

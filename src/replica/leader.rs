@@ -113,6 +113,13 @@ impl Leader {
         })
     }
 
+    /// How far a process of a follower is known to be: its log end, and what it has flushed.
+    #[cfg(test)]
+    pub(super) fn known_of(&self, node: NodeId) -> Option<(BrokerEpoch, Offset, Offset)> {
+        let follower = self.followers.iter().find(|follower| follower.node == node)?;
+        follower.progress.map(|progress| (progress.broker_epoch, progress.log_end, progress.flushed))
+    }
+
     /// How many answers are parked here.
     pub fn parked(&self) -> usize {
         self.waits_for_flush.len() + self.waits_for_high_watermark.len() + self.waits_for_low_watermark.len()

@@ -34,6 +34,13 @@ enum Event {
         node: usize,
         max_records: usize,
     },
+    /// What the node has flushed goes to its leader beside the questions, and may overtake them and be overtaken.
+    Report {
+        node: usize,
+    },
+    DeliverReport {
+        node: usize,
+    },
     /// The oldest answer reaches the node.
     Answer {
         node: usize,
@@ -72,6 +79,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         12 => node.clone().prop_map(|node| Event::Send { node }),
         12 => (node.clone(), 1..5usize).prop_map(|(node, max_records)| Event::Deliver { node, max_records }),
         12 => node.clone().prop_map(|node| Event::Answer { node }),
+        4 => node.clone().prop_map(|node| Event::Report { node }),
+        4 => node.clone().prop_map(|node| Event::DeliverReport { node }),
         1 => node.clone().prop_map(|node| Event::Drop { node }),
         1 => node.clone().prop_map(|node| Event::Crash { node }),
         2 => node.clone().prop_map(|node| Event::Restart { node }),
@@ -109,6 +118,7 @@ struct Node {
     proposed: Option<AlterPartition>,
     /// Questions and answers under way between this node and its leader.
     questions: VecDeque<(NodeId, Wants)>,
+    reports: VecDeque<(NodeId, FetchFrom)>,
     answers: VecDeque<(Wants, Reply)>,
 }
 
@@ -165,6 +175,8 @@ struct World {
     owed: Vec<(Offset, Record)>,
     acknowledged: Vec<(Offset, Record)>,
     happened: Happened,
+    /// A leader took a follower for less far than the same process of it had told in this term.
+    set_back: bool,
 }
 
 /// What happened in a world, to see that the laws were put to the test.
@@ -194,6 +206,7 @@ impl World {
             role: Role::None,
             proposed: None,
             questions: VecDeque::new(),
+            reports: VecDeque::new(),
             answers: VecDeque::new(),
         };
         let mut world = World {
@@ -209,6 +222,7 @@ impl World {
             owed: Vec::new(),
             acknowledged: Vec::new(),
             happened: Happened::default(),
+            set_back: false,
         };
         for node in 0..NODES {
             world.metadata(node);
@@ -246,6 +260,8 @@ impl World {
             Event::Flush { node, all } => self.flush(node, all),
             Event::Send { node } => self.send(node),
             Event::Deliver { node, max_records } => self.deliver(node, max_records),
+            Event::Report { node } => self.report(node),
+            Event::DeliverReport { node } => self.deliver_report(node),
             Event::Answer { node } => self.answer(node)?,
             Event::Drop { node } => self.disconnect(node),
             Event::Crash { node } => self.crash(node),
@@ -377,6 +393,25 @@ impl World {
         }
     }
 
+    fn report(&mut self, at: usize) {
+        let (now, node) = (self.now, &mut self.nodes[at]);
+        let Role::Follower(follower) = &node.role else { return };
+        if let Wants::Fetch(fetch) = follower.wants(now)
+            && node.reports.len() < 3
+        {
+            node.reports.push_back((follower.leader(), fetch));
+        }
+    }
+
+    fn deliver_report(&mut self, from: usize) {
+        let Some((leader, fetch)) = self.nodes[from].reports.pop_front() else { return };
+        let at = leader.0 as usize;
+        if self.nodes[at].alive {
+            // Nobody cares for the answer.
+            let _ = self.serve(at, from, &fetch, 0);
+        }
+    }
+
     fn deliver(&mut self, from: usize, max_records: usize) {
         let Some((leader, wants)) = self.nodes[from].questions.pop_front() else { return };
         let at = leader.0 as usize;
@@ -435,9 +470,13 @@ impl World {
             flushed_offset: Some(fetch.flushed),
             log_start: fetch.log_start,
         };
-        let mut out = Vec::new();
+        let (mut out, before) = (Vec::new(), leader.known_of(fetched.follower));
         if leader.follower_fetched(&fetched, now, &mut out).is_err() {
             return Err(Err(Refusal::Other));
+        }
+        if let (Some(before), Some(after)) = (before, leader.known_of(fetched.follower)) {
+            let is_set_back = after.1 < before.1 || after.2 < before.2;
+            self.set_back |= before.0 == after.0 && is_set_back;
         }
         self.lead(at, out);
         let node = &self.nodes[at];
@@ -481,6 +520,7 @@ impl World {
     fn disconnect(&mut self, at: usize) {
         let (now, node) = (self.now, &mut self.nodes[at]);
         node.questions.clear();
+        node.reports.clear();
         node.answers.clear();
         if let Role::Follower(follower) = &mut node.role {
             follower.disconnected(now);
@@ -560,6 +600,7 @@ impl World {
                 // The connection to the same leader stays, with what is under way on it.
                 if follower.leader() != term.leader {
                     node.questions.clear();
+                    node.reports.clear();
                     node.answers.clear();
                 }
                 follower.term(term, &mut effects);
@@ -567,6 +608,7 @@ impl World {
             role if leads => {
                 *role = Role::None;
                 node.questions.clear();
+                node.reports.clear();
                 node.answers.clear();
                 node.epochs.assign(registration.leader_epoch, Offset(node.records.len() as i64));
                 let log = node.position();
@@ -640,6 +682,9 @@ impl World {
     }
 
     fn check(&mut self) -> Result<(), String> {
+        if self.set_back {
+            return Err("a follower is set back by what it told before".into());
+        }
         for node in &mut self.nodes {
             if node.alive {
                 let now = (node.epoch, node.high_watermark);
@@ -753,7 +798,7 @@ fn the_laws_are_put_to_the_test() {
 
 #[test]
 fn each_deliberate_fault_is_found() {
-    for fault in Fault::OF_FOLLOWER {
+    for fault in Fault::OF_FOLLOWER.into_iter().chain([Fault::TakesLateReports]) {
         let strategy = (any::<bool>(), events());
         let test = |(durable, events): (bool, Vec<Event>)| run(durable, &events).map(drop);
         let found = fault::with(fault, || runner(2000).run(&strategy, test));

@@ -4,6 +4,7 @@
 //! position of now, so the follower lags by at most the time since.
 
 use super::{BrokerStanding, FollowerFetch};
+use crate::fault::{self, Fault};
 use crate::types::{BrokerEpoch, MonotonicMs, NodeId, Offset};
 
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +28,27 @@ pub(super) struct Progress {
     pub(super) flushed: Offset,
     pub(super) log_start: Offset,
     pub(super) broker_epoch: BrokerEpoch,
+}
+
+impl Progress {
+    fn is_of_process_before(self, known: Progress) -> bool {
+        self.broker_epoch != BrokerEpoch::UNKNOWN && self.broker_epoch < known.broker_epoch
+    }
+
+    /// Fetches and reports come on several connections and overtake each other. A follower whose log has agreed with the
+    /// leader's in this term cuts nothing of it again, so the furthest that one process has told is how far it is. Another
+    /// process may have lost what was not flushed.
+    fn after(self, known: Progress) -> Progress {
+        if self.broker_epoch == BrokerEpoch::UNKNOWN || self.broker_epoch != known.broker_epoch {
+            return self;
+        }
+        Progress {
+            log_end: self.log_end.max(known.log_end),
+            flushed: self.flushed.max(known.flushed),
+            log_start: self.log_start.max(known.log_start),
+            broker_epoch: self.broker_epoch,
+        }
+    }
 }
 
 impl Follower {
@@ -54,13 +76,18 @@ impl Follower {
         durable_acks: bool,
         now: MonotonicMs,
     ) {
-        let progress = Progress {
+        let told = Progress {
             log_end: fetch.fetch_offset,
             flushed: fetch
                 .flushed_offset
                 .map_or(fetch.fetch_offset, |flushed| flushed.min(fetch.fetch_offset)),
             log_start: fetch.log_start,
             broker_epoch: fetch.broker_epoch,
+        };
+        let progress = match self.progress {
+            Some(known) if told.is_of_process_before(known) => return,
+            Some(known) if !fault::is_active(Fault::TakesLateReports) => told.after(known),
+            _ => told,
         };
         self.progress = Some(progress);
         let position = if durable_acks { progress.flushed } else { progress.log_end };

@@ -16,7 +16,7 @@ use floodmark::types::ErrorCode;
 use floodmark::wire::messages::delete_topics_request::DeleteTopicState;
 use floodmark::wire::messages::metadata_request::MetadataRequestTopic;
 use floodmark::wire::messages::metadata_response::{MetadataResponsePartition, MetadataResponseTopic};
-use floodmark::wire::messages::{CreateTopicsRequest, DeleteTopicsRequest, MetadataRequest};
+use floodmark::wire::messages::{CreateTopicsRequest, DeleteTopicsRequest, MetadataRequest, RecordBytes};
 use tempfile::TempDir;
 
 use super::client::Client;
@@ -198,7 +198,7 @@ impl Cluster {
                 return false;
             }
             let fetched = fetch(&mut self.connect(leader).await, name, partition, 0).await;
-            records = fetched.records.map(|records| records.into_bytes()).unwrap_or_default();
+            records = fetched.records.map(RecordBytes::into_bytes).unwrap_or_default();
             fetched.error_code == 0 && fetched.high_watermark == end
         })
         .await;

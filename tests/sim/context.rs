@@ -15,6 +15,7 @@ use super::trace::Trace;
 pub type Ms = i64;
 
 /// What is to come.
+#[expect(clippy::large_enum_variant, reason = "most events are packets")]
 #[derive(Debug)]
 pub enum Event {
     /// A packet arrives.
@@ -131,10 +132,12 @@ impl Context {
     /// Sends something. It may arrive late, twice, or never.
     pub fn send(&mut self, from: Place, to: Place, body: super::network::Body) {
         let copies = self.network.fate(from, to, self.calm, &mut self.chance);
-        for delay in copies {
+        let Some((last, others)) = copies.split_last() else { return };
+        for delay in others {
             let packet = Packet { from, to, body: body.clone() };
-            self.after(delay, Event::Packet(packet));
+            self.after(*delay, Event::Packet(packet));
         }
+        self.after(*last, Event::Packet(Packet { from, to, body }));
     }
 
     /// Sends something on a connection: it does not overtake what was sent before it, and when it gets lost nothing that

@@ -62,11 +62,13 @@ enum Reconciling {
     Moving,
 }
 
+type Answers = dyn Future<Output = Vec<Result<Produced, ProduceError>>>;
+
 /// An append that is not answered yet.
 struct Owed {
     producer: usize,
     attempt: u64,
-    answers: Pin<Box<dyn Future<Output = Vec<Result<Produced, ProduceError>>>>>,
+    answers: Pin<Box<Answers>>,
 }
 
 enum Flushing {

@@ -3,6 +3,7 @@
 
 use crate::broker::partitions::Role;
 use crate::metadata::topics::PartitionRegistration;
+use crate::sim::history::PartitionHistory;
 use crate::sim::world::World;
 use crate::types::{Offset, TopicIdPartition};
 
@@ -37,7 +38,7 @@ fn missing_of(world: &World, id: TopicIdPartition, partition: &PartitionRegistra
     if partition.isr.len() < partition.replicas.len() {
         return Some("not all replicas are in sync".to_owned());
     }
-    let committed = world.history.partitions.get(&id).map_or(Offset::ZERO, |known| known.end());
+    let committed = world.history.partitions.get(&id).map_or(Offset::ZERO, PartitionHistory::end);
     for node in &partition.replicas {
         let Some((leadership, view)) = world.shown_by(*node, id) else {
             return Some(format!("the replica on {node} is not there"));

@@ -69,7 +69,7 @@ async fn a_node_that_was_away_catches_up_with_records_and_with_topics() {
     cluster.until_in_sync("kept").await;
     cluster.until_in_sync("replaced").await;
     let data: Vec<_> = cluster.running().into_iter().map(|id| cluster.data_of(id)).collect();
-    cluster.stop().await;
+    let _dir = cluster.stop().await;
     for partition in ["kept-0", "replaced-0"] {
         assert_eq!(segments(&data[2], partition), segments(&data[0], partition), "{partition}");
     }

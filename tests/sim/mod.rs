@@ -35,7 +35,17 @@ use crate::fault::{self, Fault};
 const SEEDS: u64 = 30;
 
 /// Seeds that find defects which are not mended yet, and what they find.
-const OPEN: &[(u64, &str)] = &[(17, "a follower whose disk was full for a while does not fetch again")];
+const OPEN: &[(u64, &str)] = &[
+    (5, REFUSED),
+    (9, REFUSED),
+    (11, REFUSED),
+    (17, "a follower whose disk was full for a while does not fetch again"),
+    (18, REFUSED),
+    (22, REFUSED),
+    (24, "a replica does not come back into the in-sync set"),
+    (26, "a replica does not come back into the in-sync set"),
+];
+const REFUSED: &str = "an idempotent producer is told of a gap in its sequence for ever";
 
 thread_local! {
     /// Panics here are results.

@@ -22,6 +22,8 @@ mod follower_script;
 #[cfg(test)]
 mod laws;
 #[cfg(test)]
+mod pair_events;
+#[cfg(test)]
 mod pair_laws;
 #[cfg(test)]
 mod script;

@@ -160,7 +160,7 @@ def bench(options):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="*", help=f"{', '.join(PARTS)}, or bench; default all but bench")
+    parser.add_argument("part", nargs="*", help=f"{', '.join(PARTS)}, or bench; default all but cluster and bench")
     parser.add_argument("--binary", default=PROJECT / "target/release/floodmark", help="the floodmark binary")
     parser.add_argument("--launcher", help="a command that runs a broker in the foreground, given its properties file")
     parser.add_argument("--against", choices=["floodmark", "kafka"], default="floodmark")

@@ -1,6 +1,6 @@
 //! Layer 2, pure: what a partition's leader and its followers decide. Events come in (appended, flushed, a follower
 //! fetched, the leader answered, the metadata changed, time passed), [`Effect`]s and [`FollowerEffect`]s go out, and a
-//! driver does what they say. That of the leader is in `broker`; no fetcher drives the follower yet.
+//! driver does what they say. Both are in `broker`.
 //!
 //! This module sees offsets and epochs, never bytes, files, clocks or threads. A partition with one replica goes through
 //! the same code as one with three.

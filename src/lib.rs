@@ -10,6 +10,7 @@ pub mod wire;
 pub mod storage;
 pub mod replica;
 pub mod metadata;
+pub mod coordinator;
 
 pub mod peer;
 pub mod broker;

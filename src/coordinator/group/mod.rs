@@ -5,6 +5,7 @@
 //! is dropped and folded anew from the log, so no undoing is known here.
 
 pub mod classic;
+pub mod offsets;
 pub mod record;
 
 use std::sync::Arc;

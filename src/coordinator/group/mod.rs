@@ -10,46 +10,17 @@ pub mod record;
 
 use std::sync::Arc;
 
-use crate::types::{MonotonicMs, TimestampMs};
+pub use super::{Now, Producer, ReplyToken};
 use record::Record;
 
-/// Names a request that waits for its reply. The driver gets it back once, with the reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ReplyToken(pub u64);
-
-/// The time at which a step happens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Now {
-    /// For deadlines.
-    pub monotonic: MonotonicMs,
-    /// For what is written down.
-    pub wall: TimestampMs,
-}
-
 /// What a step leads to.
-#[derive(Debug, Default)]
-pub struct Out {
-    /// To append, in this order, as one batch.
-    pub records: Vec<Record>,
-    /// To answer once the records are committed.
-    pub replies: Vec<(ReplyToken, Reply)>,
-}
+pub type Out = super::Out<Record, Reply>;
 
 /// The reply to a request that may have waited for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Join(Result<classic::Joined, classic::JoinRefused>),
     Sync(Result<classic::Synced, classic::SyncError>),
-}
-
-impl Out {
-    fn record(&mut self, record: Record) {
-        self.records.push(record);
-    }
-
-    fn reply(&mut self, token: ReplyToken, reply: Reply) {
-        self.replies.push((token, reply));
-    }
 }
 
 /// Ids of groups, members, instances, and names of protocols.

@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::Write;
 use super::record::Record;
-use super::{Name, Out};
+use super::{Name, Out, Producer};
 use crate::types::{LeaderEpoch, Offset, PartitionIndex, ProducerId, TimestampMs, TopicId};
 use crate::wire::messages::StrBytes;
 use crate::wire::messages::groups::{OffsetCommitKey, OffsetCommitValue};
@@ -75,7 +76,7 @@ impl Offsets {
     pub fn commit(
         &mut self,
         group: &Name,
-        producer: Option<ProducerId>,
+        producer: Option<Producer>,
         commits: impl IntoIterator<Item = Commit>,
         expires_at: Option<TimestampMs>,
         now: TimestampMs,
@@ -92,13 +93,18 @@ impl Offsets {
                 ..Default::default()
             };
             let key = key(group, &commit.topic, commit.partition);
-            self.apply(&key, Some(&value), producer);
-            out.record(Record::OffsetCommit(key, Some(value)));
+            self.apply(&key, Some(&value), producer.map(|producer| producer.id));
+            out.records.push(Write { record: Record::OffsetCommit(key, Some(value)), producer });
         }
     }
 
     /// Takes in a record of the log, of a producer's transaction if there is one.
-    pub fn apply(&mut self, key: &OffsetCommitKey, value: Option<&OffsetCommitValue>, producer: Option<ProducerId>) {
+    pub fn apply(
+        &mut self,
+        key: &OffsetCommitKey,
+        value: Option<&OffsetCommitValue>,
+        producer: Option<ProducerId>,
+    ) {
         self.applied += 1;
         let (group, topic, partition) = (&*key.group, &*key.topic, PartitionIndex(key.partition));
         let Some(value) = value else {
@@ -120,11 +126,14 @@ impl Offsets {
             order: self.applied,
         };
         match producer {
-            None => *entry(&mut self.committed, group, topic, partition, &committed) = committed,
+            None => put(&mut self.committed, group, topic, partition, committed),
             Some(producer) => {
                 let pending = self.pending.entry(producer).or_default();
-                *entry(pending, group, topic, partition, &committed) = committed;
-                entry(&mut self.open, group, topic, partition, &BTreeSet::new()).insert(producer);
+                put(pending, group, topic, partition, committed);
+                match get_mut(&mut self.open, group, topic, partition) {
+                    Some(open) => _ = open.insert(producer),
+                    None => put(&mut self.open, group, topic, partition, BTreeSet::from([producer])),
+                }
             }
         }
     }
@@ -141,7 +150,7 @@ impl Offsets {
             }
             let known = get(&self.committed, group, topic, partition);
             if is_commit && known.is_none_or(|known| known.order < brought.order) {
-                *entry(&mut self.committed, group, topic, partition, brought) = brought.clone();
+                put(&mut self.committed, group, topic, partition, brought.clone());
             }
         }
     }
@@ -190,9 +199,8 @@ impl Offsets {
 
     /// Forgets all that a group has.
     pub fn delete_group(&mut self, group: &Name, out: &mut Out) {
-        let committed = self.committed.get(group).into_iter().flat_map(names);
-        let open = self.open.get(group).into_iter().flat_map(names);
-        let all: BTreeSet<(Name, PartitionIndex)> = committed.chain(open).collect();
+        let mut all = names(&self.committed, group);
+        all.append(&mut names(&self.open, group));
         for (topic, partition) in all {
             self.delete(group, &topic, partition, out);
         }
@@ -259,8 +267,11 @@ fn text(name: &str) -> StrBytes {
     StrBytes::from_string(name.to_owned())
 }
 
-fn names<T>((topic, partitions): (&Name, &BTreeMap<PartitionIndex, T>)) -> Vec<(Name, PartitionIndex)> {
-    partitions.keys().map(|partition| (topic.clone(), *partition)).collect()
+fn names<T>(groups: &ByGroup<T>, group: &str) -> BTreeSet<(Name, PartitionIndex)> {
+    let topics = groups.get(group).into_iter().flatten();
+    topics
+        .flat_map(|(topic, partitions)| partitions.keys().map(|partition| (topic.clone(), *partition)))
+        .collect()
 }
 
 fn flatten<T>(groups: &ByGroup<T>) -> impl Iterator<Item = (&Name, &Name, PartitionIndex, &T)> {
@@ -284,23 +295,17 @@ fn get_mut<'a, T>(
     groups.get_mut(group)?.get_mut(topic)?.get_mut(&partition)
 }
 
-/// The place of an offset, made if missing. Names are shared with the entries that are there.
-fn entry<'a, T: Clone>(
-    groups: &'a mut ByGroup<T>,
-    group: &str,
-    topic: &str,
-    partition: PartitionIndex,
-    default: &T,
-) -> &'a mut T {
-    if !groups.contains_key(group) {
-        groups.insert(group.into(), BTreeMap::new());
-    }
-    let topics = groups.get_mut(group).expect("it was just made");
-    if !topics.contains_key(topic) {
-        topics.insert(topic.into(), BTreeMap::new());
-    }
-    let partitions = topics.get_mut(topic).expect("it was just made");
-    partitions.entry(partition).or_insert_with(|| default.clone())
+/// Sets what is known of an offset. Names that are there already are kept.
+fn put<T>(groups: &mut ByGroup<T>, group: &str, topic: &str, partition: PartitionIndex, value: T) {
+    let topics = match groups.get_mut(group) {
+        Some(topics) => topics,
+        None => groups.entry(group.into()).or_default(),
+    };
+    let partitions = match topics.get_mut(topic) {
+        Some(partitions) => partitions,
+        None => topics.entry(topic.into()).or_default(),
+    };
+    partitions.insert(partition, value);
 }
 
 /// Takes an offset out, and what is empty without it.

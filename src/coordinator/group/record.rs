@@ -6,6 +6,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use super::super::Encode;
 use crate::wire::messages::codec::{self, Schema};
 use crate::wire::messages::groups::{
     ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue,
@@ -38,9 +39,11 @@ macro_rules! records {
             $($variant($key, Option<$value>),)*
         }
 
-        impl Record {
-            /// The bytes of key and value, the value at the version in which Kafka 4.4 writes it.
-            pub fn encode(&self) -> Result<(Bytes, Option<Bytes>), RecordError> {
+        impl Encode for Record {
+            type Error = RecordError;
+
+            /// The value is at the version in which Kafka 4.4 writes it.
+            fn encode(&self) -> Result<(Bytes, Option<Bytes>), RecordError> {
                 match self {
                     $(Record::$variant(key, value) => {
                         let value = value.as_ref().map(|value| with_prefix(self.value_version(), value)).transpose()?;
@@ -51,7 +54,9 @@ macro_rules! records {
                     })*
                 }
             }
+        }
 
+        impl Record {
             /// The record in these bytes; `None` when its type is not known.
             pub fn decode(mut key: Bytes, value: Option<Bytes>) -> Result<Option<Record>, RecordError> {
                 let size = key.len();
@@ -121,7 +126,8 @@ fn put<M: Schema>(message: &M, into: &mut BytesMut, version: i16) -> Result<(), 
 }
 
 fn get<M: Schema>(mut bytes: Bytes, version: i16) -> Result<M, RecordError> {
-    let message = codec::decode_message::<M, _>(&mut bytes, version).map_err(|error| malformed::<M>(&error))?;
+    let message =
+        codec::decode_message::<M, _>(&mut bytes, version).map_err(|error| malformed::<M>(&error))?;
     if bytes.is_empty() {
         Ok(message)
     } else {

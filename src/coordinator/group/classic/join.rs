@@ -2,8 +2,8 @@
 
 use super::super::{Name, Now, Out, Reply, ReplyToken};
 use super::{
-    ClassicConfig, ClassicGroup, Join, JoinError, JoinRefused, Joined, JoinedMember, Member, MemberError, Phase,
-    SyncError,
+    ClassicConfig, ClassicGroup, Join, JoinError, JoinRefused, Joined, JoinedMember, Member, MemberError,
+    Phase, SyncError,
 };
 
 impl ClassicGroup {
@@ -17,7 +17,7 @@ impl ClassicGroup {
         } else if !self.shares_protocol_with(&join) {
             refuse(join.token, &join.member_id, JoinError::InconsistentProtocol, out);
         } else if join.member_id.is_empty() {
-            self.join_new(join, config, now, out);
+            self.join_new(&join, config, now, out);
         } else if self.pending.contains_key(&join.member_id) && join.instance_id.is_none() {
             self.add_member(join.member_id.clone(), &join, config, now, out);
         } else {
@@ -36,7 +36,9 @@ impl ClassicGroup {
             Phase::Preparing(_) => {
                 known.is_some_and(|member| member.joining.is_some()) || self.joining_count() < config.max_size
             }
-            Phase::Completing(_) | Phase::Stable(_) => known.is_some() || self.members.len() < config.max_size,
+            Phase::Completing(_) | Phase::Stable(_) => {
+                known.is_some() || self.members.len() < config.max_size
+            }
         }
     }
 
@@ -50,19 +52,19 @@ impl ClassicGroup {
             && join.protocols.iter().any(|(name, _)| everybody_supports(name))
     }
 
-    fn join_new(&mut self, join: Join, config: &ClassicConfig, now: Now, out: &mut Out) {
+    fn join_new(&mut self, join: &Join, config: &ClassicConfig, now: Now, out: &mut Out) {
         let prefix = join.instance_id.as_ref().unwrap_or(&join.client_id);
         let id: Name = format!("{prefix}-{}", join.fresh).into();
         match &join.instance_id {
             Some(instance) => match self.instances.get(instance).cloned() {
-                Some(old) => self.replace_static(&old, id, &join, config, now, out),
-                None => self.add_member(id, &join, config, now, out),
+                Some(old) => self.replace_static(&old, &id, join, config, now, out),
+                None => self.add_member(id, join, config, now, out),
             },
             None if join.requires_known_id => {
                 self.pending.insert(id.clone(), now.monotonic.plus(i64::from(join.session_timeout_ms)));
                 refuse(join.token, &id, JoinError::MemberIdRequired, out);
             }
-            None => self.add_member(id, &join, config, now, out),
+            None => self.add_member(id, join, config, now, out),
         }
     }
 
@@ -113,7 +115,7 @@ impl ClassicGroup {
     fn replace_static(
         &mut self,
         old: &Name,
-        new: Name,
+        new: &Name,
         join: &Join,
         config: &ClassicConfig,
         now: Now,
@@ -143,13 +145,13 @@ impl ClassicGroup {
                 out.record(self.record());
                 let mut joined = self.joined(new.clone());
                 if join.can_skip_assignment {
-                    joined.skip_assignment = self.is_leader(&new);
+                    joined.skip_assignment = self.is_leader(new);
                 } else {
                     // It must not take itself for the leader, or it would assign anew.
                     joined.leader = old_leader;
                     joined.members = Vec::new();
                 }
-                if let Some(member) = self.members.get_mut(&new) {
+                if let Some(member) = self.members.get_mut(new) {
                     member.reply_join(Ok(joined), out);
                 }
             }

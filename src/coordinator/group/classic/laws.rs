@@ -76,7 +76,10 @@ impl World {
                     session_timeout_ms: 10_000,
                     rebalance_timeout_ms: 60_000,
                     protocol_type: CONSUMER_PROTOCOL_TYPE.into(),
-                    protocols: protocols.iter().map(|name| (format!("p{name}").into(), Bytes::new())).collect(),
+                    protocols: protocols
+                        .iter()
+                        .map(|name| (format!("p{name}").into(), Bytes::new()))
+                        .collect(),
                     requires_known_id: !is_old,
                     can_skip_assignment: !is_old,
                     fresh: Uuid::from_u128(u128::from(token.0)),
@@ -124,11 +127,14 @@ impl World {
         for (token, _) in out.replies {
             prop_assert!(self.waiting.remove(&token), "answered twice: {:?}", token);
         }
-        for record in out.records {
-            let Record::GroupMetadata(_, Some(value)) = record else { panic!("not of a classic group") };
+        for write in out.records {
+            let Record::GroupMetadata(_, Some(value)) = write.record else {
+                panic!("not of a classic group")
+            };
             self.stored = Some(value);
         }
-        let kept = self.group.members.values().flat_map(|member| member.joining.into_iter().chain(member.syncing));
+        let kept =
+            self.group.members.values().flat_map(|member| member.joining.into_iter().chain(member.syncing));
         prop_assert_eq!(kept.collect::<BTreeSet<_>>(), self.waiting.clone());
         if let (State::Stable, Some(stored)) = (self.group.state(), &self.stored) {
             prop_assert_eq!(&self.group.stored(), stored);

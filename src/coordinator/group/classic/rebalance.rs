@@ -12,7 +12,9 @@ impl ClassicGroup {
     pub(super) fn rebalance_or_complete(&mut self, config: &ClassicConfig, now: Now, out: &mut Out) {
         match self.phase {
             Phase::Preparing(_) => self.complete_if_all_joined(now, out),
-            Phase::Empty | Phase::Completing(_) | Phase::Stable(_) => self.prepare_rebalance(config, now, out),
+            Phase::Empty | Phase::Completing(_) | Phase::Stable(_) => {
+                self.prepare_rebalance(config, now, out);
+            }
         }
     }
 

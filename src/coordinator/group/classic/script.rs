@@ -54,7 +54,7 @@ impl Script {
         let mut out = Out::default();
         let said = self.step(line, &mut out);
         let mut text = String::new();
-        for line in said.into_iter().chain(out.records.iter().map(describe_record)) {
+        for line in said.into_iter().chain(out.records.iter().map(|write| describe_record(&write.record))) {
             let _ = writeln!(text, "{line}");
         }
         for (token, reply) in &out.replies {
@@ -161,7 +161,9 @@ fn describe_record(record: &Record) -> String {
     let members: Vec<String> = value
         .members
         .iter()
-        .map(|member| format!("{}={}", member.member_id.as_str(), String::from_utf8_lossy(&member.assignment)))
+        .map(|member| {
+            format!("{}={}", member.member_id.as_str(), String::from_utf8_lossy(&member.assignment))
+        })
         .collect();
     short(&format!("record: generation {} members [{}]", value.generation, members.join(", ")))
 }

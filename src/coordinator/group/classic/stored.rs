@@ -28,7 +28,12 @@ impl ClassicGroup {
     /// A group without members and generation, which says only that there is one.
     pub(super) fn empty_record(&self) -> Record {
         let current_state_timestamp = self.since.0;
-        let value = GroupMetadataValue { current_state_timestamp, protocol: None, leader: None, ..Default::default() };
+        let value = GroupMetadataValue {
+            current_state_timestamp,
+            protocol: None,
+            leader: None,
+            ..Default::default()
+        };
         Record::GroupMetadata(self.key(), Some(value))
     }
 
@@ -66,7 +71,11 @@ impl ClassicGroup {
     }
 
     /// The group that a record tells of. Its members have a whole session to be heard from.
-    pub fn from_stored(id: Name, value: &GroupMetadataValue, now: Now) -> Result<ClassicGroup, MalformedGroup> {
+    pub fn from_stored(
+        id: Name,
+        value: &GroupMetadataValue,
+        now: Now,
+    ) -> Result<ClassicGroup, MalformedGroup> {
         let protocol = value.protocol.as_ref().map(name);
         let mut group = ClassicGroup {
             phase: if value.members.is_empty() { Phase::Empty } else { Phase::Stable(Syncing::default()) },

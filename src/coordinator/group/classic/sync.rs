@@ -43,7 +43,8 @@ impl ClassicGroup {
         let differs = |asked: &Option<Name>, ours: &Option<Name>| asked.is_some() && asked != ours;
         if sync.generation != self.generation {
             Err(SyncError::IllegalGeneration)
-        } else if differs(&sync.protocol_type, &self.protocol_type) || differs(&sync.protocol, &self.protocol) {
+        } else if differs(&sync.protocol_type, &self.protocol_type) || differs(&sync.protocol, &self.protocol)
+        {
             Err(SyncError::InconsistentProtocol)
         } else {
             Ok(())

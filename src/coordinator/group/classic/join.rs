@@ -9,19 +9,19 @@ use super::{
 impl ClassicGroup {
     /// A client joins, or joins again. `is_new_group`: the group was made for it, so that it must be written down even if
     /// nothing else comes of it.
-    pub fn join(&mut self, join: Join, is_new_group: bool, config: &ClassicConfig, now: Now, out: &mut Out) {
+    pub fn join(&mut self, join: &Join, is_new_group: bool, config: &ClassicConfig, now: Now, out: &mut Out) {
         let written = out.records.len();
         if !self.has_room_for(&join.member_id, config) {
             self.dismiss(&join.member_id, out);
             refuse(join.token, "", JoinError::MaxSizeReached, out);
-        } else if !self.shares_protocol_with(&join) {
+        } else if !self.shares_protocol_with(join) {
             refuse(join.token, &join.member_id, JoinError::InconsistentProtocol, out);
         } else if join.member_id.is_empty() {
-            self.join_new(&join, config, now, out);
+            self.join_new(join, config, now, out);
         } else if self.pending.contains_key(&join.member_id) && join.instance_id.is_none() {
-            self.add_member(join.member_id.clone(), &join, config, now, out);
+            self.add_member(join.member_id.clone(), join, config, now, out);
         } else {
-            self.join_again(&join, config, now, out);
+            self.join_again(join, config, now, out);
         }
         if is_new_group && out.records.len() == written {
             out.record(self.empty_record());

@@ -85,7 +85,7 @@ impl World {
                     fresh: Uuid::from_u128(u128::from(token.0)),
                 };
                 let is_new = self.stored.is_none();
-                self.group.join(join, is_new, &config, now, &mut out);
+                self.group.join(&join, is_new, &config, now, &mut out);
             }
             Step::Sync { who, generation } => {
                 let member_id = self.someone(*who);

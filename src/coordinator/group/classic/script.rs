@@ -73,7 +73,7 @@ impl Script {
             "join" => {
                 let join = self.join(line);
                 let is_new = std::mem::take(&mut self.is_new);
-                self.group.join(join, is_new, &config, now, out);
+                self.group.join(&join, is_new, &config, now, out);
             }
             "sync" => {
                 let token = self.token();

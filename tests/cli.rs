@@ -441,7 +441,11 @@ fn health_is_told_by_words_and_by_the_exit_code() {
     let mut node = place.spawn();
     let address = node.address_of("PLAINTEXT");
     node.wait_for("Kafka Server started");
-    place.run(&["health", "--address", &address]).expect(0).says("broker 1 of cluster ").says("is in service");
+    place
+        .run(&["health", "--address", &address])
+        .expect(0)
+        .says("broker 1 of cluster ")
+        .says("is in service");
     place.run(&["health"]).expect(1).complains("no fixed port: say --address");
     // A node of another number answers there.
     place.configure("node.id=2\ncontroller.quorum.voters=2@127.0.0.1:9093\n");

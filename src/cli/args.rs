@@ -52,6 +52,10 @@ pub struct Settings {
     /// One setting; may be given several times and wins over all other sources
     #[arg(long = "override", value_name = "KEY=VALUE", value_parser = key_value)]
     pub overrides: Vec<(String, String)>,
+
+    /// Take the configuration as Kafka's Docker image does: from /mnt/shared/config, or KAFKA_* variables alone
+    #[arg(long, env = "FLOODMARK_AS_KAFKA_IMAGE", hide_env_values = true)]
+    pub as_kafka_image: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -70,6 +70,7 @@ fn not_understood(error: &clap::Error) -> ExitCode {
 
 fn load(settings: Settings) -> Result<Config, Failure> {
     let sources = Sources::with_process_env(settings.config, settings.overrides);
+    let sources = if settings.as_kafka_image { sources.as_in_kafkas_image() } else { sources };
     Ok(config::load(&sources)?)
 }
 

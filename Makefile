@@ -5,7 +5,7 @@ CARGO ?= cargo
 COMPAT := python3 compat-tests/run.py
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/floodmark
 
-.PHONY: help test tools lint unit sim build clients bench compat format clean-cache
+.PHONY: help test tools lint unit sim build clients bench compat docker-test format clean-cache
 
 help:
 	@echo 'make test      format check, lints, Rust tests, release build, client checks'
@@ -14,6 +14,7 @@ help:
 	@echo 'make sim       clusters simulated from more seeds: SEEDS=1000 [START=0]; one seed in full: START=7 SEEDS=1 TRACE=1'
 	@echo 'make clients   the client checks alone (start, clients, takeover, abuse, crash)'
 	@echo 'make compat    the same checks against Apache Kafka itself, to test the checks'
+	@echo 'make docker-test  builds the Docker image and works with it'
 	@echo 'make bench     start time, memory, throughput and latency of the release binary'
 	@echo 'make format    format the sources'
 
@@ -60,6 +61,9 @@ clients: build
 
 compat:
 	$(COMPAT) --against kafka
+
+docker-test:
+	docker/test/run.py
 
 bench: build
 	$(COMPAT) bench --binary $(BINARY)

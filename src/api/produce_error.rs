@@ -14,6 +14,8 @@ pub fn classify(error: &ProduceError) -> (ErrorCode, Vec<(i32, Option<String>)>)
             ErrorCode::NotLeaderOrFollower
         }
         ProduceError::Offline => ErrorCode::KafkaStorageError,
+        // Only coordinators meet it.
+        ProduceError::Moved => ErrorCode::UnknownServerError,
         ProduceError::NotEnoughReplicas(_) => ErrorCode::NotEnoughReplicas,
         ProduceError::Append(error) => return append(error),
         ProduceError::Ack(AckError::NotEnoughReplicasAfterAppend, _) => {

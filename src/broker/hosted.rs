@@ -5,21 +5,23 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::clock::Now;
 use super::flusher;
 use super::following::Following;
 use super::ledger::Ledger;
 use super::messages::{
-    Append, DeleteRecords, DeleteRecordsError, FollowerFetched, Host, IsrAltered, IsrProposal, ProduceError,
-    Produced, ReplicaSettings, RoleSpec,
+    Append, AppendAt, DeleteRecords, DeleteRecordsError, FollowerFetched, Host, IsrAltered, IsrProposal,
+    ProduceError, Produced, ReplicaSettings, RoleSpec,
 };
 use super::outbox::{Outbox, Outlets};
 use super::owed::{Answer, Owed};
 use super::partitions::{Leadership, Partition, Role};
 use crate::replica::{AckError, Acks, Effect, FollowerEffect, Leader, LogPosition, Registration};
-use crate::storage::log::producer_state::ActiveProducer;
+use crate::storage::log::producer_state::{ActiveProducer, Coordinated};
 use crate::storage::log::{self, AppendError, Log, LogConfig, LogError, Origin};
-use crate::types::{MonotonicMs, NodeId, Offset};
+use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset, TimestampMs};
 
 /// How often a leader that is held back looks whether its lease has been renewed.
 const LEASE_RETRY_MS: i64 = 100;
@@ -167,28 +169,82 @@ impl Hosted {
 
     pub(super) fn append(&mut self, append: Append, terms: AppendTerms, desk: &mut Desk) {
         let AppendTerms { acks, origin, deadline } = terms;
-        let HostedRole::Leading(leader) = &mut self.role else {
-            return append.reply.answer(Err(ProduceError::NotLeader));
+        let written = match self.check_append(acks, desk) {
+            Ok(()) => self.write(&append.records, origin, desk),
+            Err(refused) => Err(refused),
         };
+        match (written, acks) {
+            (Err(error), _) => append.reply.answer(Err(error)),
+            (Ok((_, produced)), None) => append.reply.answer(Ok(produced)),
+            (Ok((end, produced)), Some(acks)) => {
+                self.await_ack(Answer::Produce(append.reply, produced, acks), acks, end, deadline, desk);
+            }
+        }
+        self.carry_out(desk);
+    }
+
+    /// Appends what a coordinator has decided, if the log is as it was when that was decided.
+    pub(super) fn append_at(&mut self, append: AppendAt, desk: &mut Desk) {
+        let AppendAt { leader_epoch, log_end, batches, reply, .. } = append;
+        let mut result = self.check_append(Some(Acks::All), desk).and_then(|()| {
+            let is_as_known = self.leader_epoch() == Some(leader_epoch) && self.log.log_end() == log_end;
+            let (log_append_time, log_start) = (TimestampMs::NONE, self.log.log_start());
+            let produced = Produced { base_offset: log_end, log_append_time, log_start };
+            if is_as_known { Ok((log_end, produced)) } else { Err(ProduceError::Moved) }
+        });
+        for batch in &batches {
+            if result.is_ok() {
+                result = self.write(batch, Origin::Coordinator, desk);
+            }
+        }
+        match result {
+            Err(error) => reply.answer(Err(error)),
+            Ok((end, produced)) => {
+                let answer = Answer::Produce(reply, produced, Acks::All);
+                self.await_ack(answer, Acks::All, end, MonotonicMs(i64::MAX), desk);
+            }
+        }
+        self.carry_out(desk);
+    }
+
+    fn leader_epoch(&self) -> Option<LeaderEpoch> {
+        match &self.role {
+            HostedRole::Leading(leader) => Some(leader.leader_epoch()),
+            HostedRole::Following(_) | HostedRole::None => None,
+        }
+    }
+
+    fn check_append(&self, acks: Option<Acks>, desk: &Desk) -> Result<(), ProduceError> {
+        let HostedRole::Leading(leader) = &self.role else { return Err(ProduceError::NotLeader) };
         if !desk.lease_holds && leader.others_may_lead() {
             // Another broker may lead by now.
-            return append.reply.answer(Err(ProduceError::NotLeader));
+            return Err(ProduceError::NotLeader);
         }
-        if let Some(Err(refused)) = acks.map(|acks| leader.check_append(acks)) {
-            return append.reply.answer(Err(ProduceError::NotEnoughReplicas(refused)));
-        }
-        let result = self.log.append_as_leader(&append.records, leader.leader_epoch(), origin, desk.now.wall);
-        let appended = match result {
+        acks.map_or(Ok(()), |acks| leader.check_append(acks)).map_err(ProduceError::NotEnoughReplicas)
+    }
+
+    /// Writes one batch to the log. Gives where it ends, and what is told of it.
+    fn write(
+        &mut self,
+        records: &Bytes,
+        origin: Origin,
+        desk: &mut Desk,
+    ) -> Result<(Offset, Produced), ProduceError> {
+        let HostedRole::Leading(leader) = &mut self.role else { return Err(ProduceError::NotLeader) };
+        // A coordinator writes for a producer's transaction after it has been made sure that there is one.
+        let coordinated = Coordinated { verified: origin == Origin::Coordinator, ..Coordinated::default() };
+        let (epoch, now) = (leader.leader_epoch(), desk.now.wall);
+        let appended = match self.log.append_coordinated(records, epoch, origin, coordinated, now) {
             Ok(appended) => appended,
             Err(error) => {
                 if let AppendError::Log(error) = &error {
                     self.note_failure(error);
                 }
-                return append.reply.answer(Err(ProduceError::Append(error)));
+                return Err(ProduceError::Append(error));
             }
         };
         if !appended.duplicate {
-            self.ledger.appended(self.log.log_end(), append.records.len());
+            self.ledger.appended(self.log.log_end(), records.len());
             self.dirty_since.get_or_insert(desk.now.monotonic);
             self.dirty_appends += 1;
             self.last_append = desk.now.monotonic;
@@ -199,14 +255,20 @@ impl Hosted {
             log_append_time: appended.log_append_time,
             log_start: appended.log_start,
         };
-        match acks {
-            None => append.reply.answer(Ok(produced)),
-            Some(acks) => {
-                let token = desk.owed.park(Answer::Produce(append.reply, produced, acks));
-                leader.await_ack(token, acks, appended.last_offset.plus(1), deadline, &mut desk.effects);
-            }
-        }
-        self.carry_out(desk);
+        Ok((appended.last_offset.plus(1), produced))
+    }
+
+    fn await_ack(
+        &mut self,
+        answer: Answer,
+        acks: Acks,
+        upto: Offset,
+        deadline: MonotonicMs,
+        desk: &mut Desk,
+    ) {
+        let HostedRole::Leading(leader) = &mut self.role else { return };
+        let token = desk.owed.park(answer);
+        leader.await_ack(token, acks, upto, deadline, &mut desk.effects);
     }
 
     pub(super) fn flushed(&mut self, flushed: log::Flushed, desk: &mut Desk) {

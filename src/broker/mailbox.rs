@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::clock::{self, Now};
 use super::flusher::FlushReport;
 use super::messages::{
-    DeleteRecords, Fetched, FollowerFetched, Host, IsrAltered, Produce, ReplicaSettings, RoleSpec,
+    AppendAt, DeleteRecords, Fetched, FollowerFetched, Host, IsrAltered, Produce, ReplicaSettings, RoleSpec,
 };
 use super::partitions::Partition;
 use super::shard::Shard;
@@ -32,6 +32,7 @@ const SLEEP_MAX_MS: u64 = 86_400_000;
 #[derive(Debug)]
 pub enum Message {
     Produce(Produce),
+    AppendAt(AppendAt),
     DeleteRecords(DeleteRecords),
     /// The producers that a partition's leader remembers; `None` when it is not led here.
     Producers(TopicIdPartition, oneshot::Sender<Option<Vec<ActiveProducer>>>),

@@ -34,6 +34,18 @@ pub struct Append {
     pub reply: ReplySlot<Result<Produced, ProduceError>>,
 }
 
+/// Appends of a coordinator, which knows where its partition's log ends: in this term and at this offset, or not at all. From
+/// the first batch that fails on nothing is appended. Answered when the high watermark has passed all of it; without batches,
+/// when it has passed the end of the log.
+#[derive(Debug)]
+pub struct AppendAt {
+    pub partition: TopicIdPartition,
+    pub leader_epoch: LeaderEpoch,
+    pub log_end: Offset,
+    pub batches: Vec<Bytes>,
+    pub reply: ReplySlot<Result<Produced, ProduceError>>,
+}
+
 /// Records are appended and acknowledged as was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Produced {
@@ -52,6 +64,9 @@ pub enum ProduceError {
     NotLeader,
     #[error("the partition's log directory is out of service")]
     Offline,
+    /// Of [`AppendAt`] alone.
+    #[error("the log has moved on: it is in another term, or ends at another offset")]
+    Moved,
     #[error(transparent)]
     NotEnoughReplicas(NotEnoughReplicas),
     #[error(transparent)]

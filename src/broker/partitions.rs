@@ -15,8 +15,8 @@ use super::clock;
 use super::directory::Directory;
 use super::mailbox::{Message, ShardSender};
 use super::messages::{
-    Append, DeleteRecords, DeleteRecordsError, Fetched, FollowerFetched, IsrAltered, Produce, ProduceError,
-    Produced,
+    Append, AppendAt, DeleteRecords, DeleteRecordsError, Fetched, FollowerFetched, IsrAltered, Produce,
+    ProduceError, Produced,
 };
 use super::read_replicas::ReadReplicas;
 use super::reply::{Gathered, gather};
@@ -197,6 +197,23 @@ impl Partitions {
             .map(|((partition, records), reply)| (partition, Append { partition, records, reply }));
         for (shard, appends) in self.by_shard(appends) {
             shard.send(Message::Produce(Produce { acks, origin, deadline, appends })).await;
+        }
+        gathered
+    }
+
+    /// Appends what a coordinator has decided where it believes that the log ends, see [`AppendAt`]. Resolves when the shard
+    /// has accepted it; the answer comes when it is committed.
+    pub async fn append_at(
+        &self,
+        partition: TopicIdPartition,
+        leader_epoch: LeaderEpoch,
+        log_end: Offset,
+        batches: Vec<Bytes>,
+    ) -> Gathered<Result<Produced, ProduceError>> {
+        let (mut replies, gathered) = gather(1, || Err(ProduceError::ShuttingDown));
+        if let Some(reply) = replies.pop() {
+            let append = AppendAt { partition, leader_epoch, log_end, batches, reply };
+            self.shard_of(&partition).send(Message::AppendAt(append)).await;
         }
         gathered
     }

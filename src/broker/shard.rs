@@ -12,7 +12,7 @@ use super::clock::Now;
 use super::hosted::{AppendTerms, Desk, Hosted};
 use super::lease::Lease;
 use super::mailbox::Message;
-use super::messages::{DeleteRecords, DeleteRecordsError, Host, Produce, ProduceError};
+use super::messages::{AppendAt, DeleteRecords, DeleteRecordsError, Host, Produce, ProduceError};
 use super::outbox::Outlets;
 use crate::types::{MonotonicMs, NodeId, TopicIdPartition};
 
@@ -88,6 +88,7 @@ impl Shard {
     fn deal_with(&mut self, message: Message) {
         match message {
             Message::Produce(produce) => self.produce(produce),
+            Message::AppendAt(append) => self.append_at(append),
             Message::Flushed(reports) => {
                 for report in reports {
                     self.with(report.partition, |hosted, desk| hosted.flushed(report.flushed, desk));
@@ -152,6 +153,17 @@ impl Shard {
             self.with(id, |hosted, desk| hosted.append(append, terms, desk));
             let sweep = self.desk.now.monotonic.plus(TAIL_KEPT_MS);
             self.next_sweep.get_or_insert(sweep);
+        }
+    }
+
+    fn append_at(&mut self, append: AppendAt) {
+        let id = append.partition;
+        if self.hosted.contains_key(&id) {
+            self.with(id, |hosted, desk| hosted.append_at(append, desk));
+            let sweep = self.desk.now.monotonic.plus(TAIL_KEPT_MS);
+            self.next_sweep.get_or_insert(sweep);
+        } else {
+            append.reply.answer(Err(self.absent(&id, ProduceError::Offline, ProduceError::NotHosted)));
         }
     }
 

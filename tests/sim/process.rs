@@ -617,7 +617,7 @@ fn refusal(error: &ProduceError) -> ProduceRefusal {
         | ProduceError::ShuttingDown
         | ProduceError::Append(AppendError::Log(_)) => ProduceRefusal::Again,
         ProduceError::Append(AppendError::Producer(_)) => ProduceRefusal::OutOfOrder,
-        ProduceError::Append(_) => ProduceRefusal::Never,
+        ProduceError::Append(_) | ProduceError::Moved => ProduceRefusal::Never,
     }
 }
 

@@ -131,6 +131,13 @@ impl Node {
         assert!(self.lines.any(|line| line.contains(words)), "the process ended without '{words}'");
     }
 
+    /// Where its listener of this name is.
+    fn address_of(&mut self, listener: &str) -> String {
+        let said = format!("Listener {listener} on ");
+        let line = self.lines.find(|line| line.contains(&said)).unwrap();
+        line.split_once(&said).unwrap().1.to_owned()
+    }
+
     /// Asks the process to end, and waits for that.
     fn terminate(mut self) -> Option<i32> {
         let pid = rustix::process::Pid::from_child(&self.child);
@@ -426,4 +433,23 @@ fn the_example_files_are_valid_as_they_are() {
         }
     }
     assert!(files >= 5, "{files} files");
+}
+
+#[test]
+fn health_is_told_by_words_and_by_the_exit_code() {
+    let place = Place::new();
+    let mut node = place.spawn();
+    let address = node.address_of("PLAINTEXT");
+    node.wait_for("Kafka Server started");
+    place
+        .run(&["health", "--address", &address])
+        .expect(0)
+        .says("broker 1 of cluster ")
+        .says("is in service");
+    place.run(&["health"]).expect(1).complains("no fixed port: say --address");
+    // A node of another number answers there.
+    place.configure("node.id=2\ncontroller.quorum.voters=2@127.0.0.1:9093\n");
+    place.run(&["health", "--address", &address]).expect(1).complains("broker 2 is not in service");
+    assert_eq!(node.terminate(), Some(0));
+    place.run(&["health", "--address", &address]).expect(1).complains("refuses connections");
 }

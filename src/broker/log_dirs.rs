@@ -1,8 +1,8 @@
 //! All log directories of this broker: which partitions lie where, and their logs opened, made, retired.
 //!
 //! Blocks on the disk, so it is called on threads that may. Must not know leaders or shards. Invariants: a partition's directory is
-//! opened only for the topic whose id it carries; nothing that is not known to be deleted is removed; a partition is not made
-//! anew while its log may lie in a directory that is out of service, or lies here and could not be opened.
+//! opened only for the topic whose id it carries; nothing that is not known to be deleted is removed (see
+//! [`LogDirs::clear`]); a partition is not made anew while its log may lie in a directory that is out of service, or lies here and could not be opened.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::blocking;
 use super::directory::Directory;
 use crate::config::BrokerConfig;
-use crate::metadata::reconcile::Replica;
+use crate::metadata::Image;
+use crate::metadata::reconcile::{Replica, is_held};
 use crate::storage::checkpoint::{OffsetCheckpoint, write_partition_metadata};
 use crate::storage::disk::{self, Disk, Space};
 use crate::storage::log::{Budgets, Log, LogConfig, LogError};
@@ -42,7 +43,7 @@ struct Contents {
     refused: HashSet<(usize, TopicPartition)>,
     /// Everything that was found at the start and has not been set aside since, whether it is open or not.
     found: HashSet<(usize, TopicPartition)>,
-    /// Directories of older topics were set aside, of which the checkpoints still tell.
+    /// Directories were set aside, of which the checkpoints still tell.
     have_replaced: bool,
     /// Partitions whose deletion a stop has interrupted.
     retired: Vec<(usize, PathBuf)>,
@@ -238,7 +239,69 @@ impl LogDirs {
         Ok(Opened { log, directory })
     }
 
-    /// Whether partitions were made since the last call under the names of older ones that lay here.
+    /// Takes the directories out of the way that this broker should not have, before it registers: `image` is current and has
+    /// the registration of the process before. Comes with those that are to be removed.
+    ///
+    /// A broker that was away while a topic was deleted does not hear of it, and finds a directory that the metadata does not
+    /// know. That alone is no reason to remove it: the metadata may have been begun anew, or the directory put there by
+    /// somebody. But where the metadata knows the log directory, an earlier process has cleared it under this same
+    /// metadata; and a partition that its checkpoints name was served by that process. So it was deleted since, or given to
+    /// others. Whatever cannot be shown to be so is kept as a stray, as Kafka keeps all of them.
+    pub fn clear(&self, image: &Image) -> Vec<Retired> {
+        let is_stray = |(_, found): &mut (usize, PartitionDir)| {
+            !is_held(self.me, &image.topics, &found.partition, found.topic_id)
+        };
+        let mut strays = Vec::new();
+        self.contents().unopened.retain(|_, same_name| {
+            strays.extend(same_name.extract_if(.., &is_stray));
+            !same_name.is_empty()
+        });
+        let mut retired = Vec::new();
+        for (index, found) in strays {
+            let directory = &self.directories[index];
+            let fate = if self.was_served(directory, &found, image) { Fate::Delete } else { Fate::Stray };
+            match guarded(directory, &found.path, || self.take_away(directory, &found, fate)) {
+                Ok(path) if fate == Fate::Delete => {
+                    tracing::info!("{} was deleted while this broker was away", found.path.display());
+                    retired.push(Retired { directory: directory.clone(), path });
+                }
+                Ok(path) => tracing::warn!(
+                    "{} is of no partition that this broker holds, and kept as {}",
+                    found.path.display(),
+                    path.display()
+                ),
+                Err(_) => drop(self.contents().put_back(index, found)),
+            }
+        }
+        retired
+    }
+
+    /// Whether a process before this one has served the partition under the same metadata.
+    fn was_served(&self, directory: &Directory, found: &PartitionDir, image: &Image) -> bool {
+        let Some(registered) = image.brokers.get(self.me) else { return false };
+        let dir = directory.dir();
+        // An epoch that is newer than the metadata means that the metadata was put back to an older state.
+        let is_newer = dir.clean_shutdown().is_some_and(|clean| clean.broker_epoch > registered.epoch);
+        let checkpoints = [OffsetCheckpoint::RecoveryPoint, OffsetCheckpoint::Replication];
+        registered.directories.contains(&directory.id())
+            && !is_newer
+            && found.topic_id.is_some()
+            && checkpoints.into_iter().any(|which| dir.left_at(which, &found.partition).is_some())
+    }
+
+    fn take_away(
+        &self,
+        directory: &Directory,
+        found: &PartitionDir,
+        fate: Fate,
+    ) -> Result<PathBuf, OpenError> {
+        let path = directory.dir().retire(&found.partition, fate, Uuid::new_v4())?;
+        self.contents().have_replaced = true;
+        self.forget(directory, &found.partition);
+        Ok(path)
+    }
+
+    /// Whether directories were set aside since the last call whose names can be used again.
     pub fn take_replaced(&self) -> bool {
         std::mem::take(&mut self.contents().have_replaced)
     }
@@ -262,13 +325,11 @@ impl LogDirs {
                 "{} belongs to an older topic of that name; kept as a stray",
                 found.path.display()
             );
-            let retire = || Ok(directory.dir().retire(&replica.name, Fate::Stray, Uuid::new_v4())?);
-            self.contents().have_replaced = true;
-            if let Err(error) = guarded(directory, &found.path, retire) {
+            let take_away = || self.take_away(directory, &found, Fate::Stray);
+            if let Err(error) = guarded(directory, &found.path, take_away) {
                 self.contents().put_back(index, found);
                 return Err(error);
             }
-            self.forget(directory, &replica.name);
         }
     }
 

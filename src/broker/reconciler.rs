@@ -100,6 +100,17 @@ impl Reconciler {
         (reconciler, Reconciled(reconciled))
     }
 
+    /// Takes away what lies in the log directories and is not this broker's, by an image that is current.
+    pub async fn clear(&self, image: Arc<Image>) {
+        let dirs = self.dirs.clone();
+        let retired = blocking(move || dirs.clear(&image)).await;
+        if !retired.is_empty() {
+            // What their topics said is gone with them.
+            let delay_ms = self.settings.default_log().file_delete_delay_ms;
+            let _ = self.chores.send(Chore::Remove { retired, delay_ms });
+        }
+    }
+
     /// Follows the images until there are no more.
     pub async fn run(mut self, mut images: watch::Receiver<Arc<Image>>) {
         loop {

@@ -85,6 +85,11 @@ impl TopicSettings {
         &self.effective.broker
     }
 
+    /// The log's part of what goes for topics without values of their own.
+    pub fn default_log(&self) -> &LogConfig {
+        &self.default.log
+    }
+
     /// What to tell the user of what was set since `before`, or at all.
     pub fn warnings_since(&self, before: Option<&TopicSettings>) -> Vec<String> {
         self.effective.layers.warnings_since(before.map(|before| &before.effective.layers))

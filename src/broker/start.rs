@@ -124,6 +124,11 @@ pub async fn start(
     let (scan_disk, scan_directories) = (disk.clone(), directories.clone());
     let dirs = blocking(move || LogDirs::scan(id, scan_disk, scan_directories, lost_dirs, budgets)).await;
     let dirs = Arc::new(dirs);
+    let checkpoints = Arc::new(Checkpoints::new(disk, partitions.clone(), dirs.clone()));
+    let (chores, to_do) = mpsc::unbounded_channel();
+    let (mut reconciler, reconciled) =
+        Reconciler::new(id, config.clone(), partitions.clone(), dirs.clone(), checkpoints.clone(), chores);
+    reconciler.clear(metadata.image()).await;
     let online = directories.iter().filter(|directory| directory.is_online());
     let identity = BrokerIdentity {
         id,
@@ -135,10 +140,6 @@ pub async fn start(
     if identity.directories.is_empty() {
         return Err(StartError::NoDirectory);
     }
-    let checkpoints = Arc::new(Checkpoints::new(disk, partitions.clone(), dirs.clone()));
-    let (chores, to_do) = mpsc::unbounded_channel();
-    let (mut reconciler, reconciled) =
-        Reconciler::new(id, config.clone(), partitions.clone(), dirs.clone(), checkpoints.clone(), chores);
     let parts = LifecycleParts {
         metadata: metadata.clone(),
         config: config.clone(),
@@ -328,7 +329,7 @@ fn tell_strays(dirs: &LogDirs) {
     if !strays.is_empty() {
         strays.sort_unstable();
         tracing::warn!(
-            "Directories of {} partitions that this broker does not hold are kept: {}",
+            "Directories of {} partitions are not served, and kept: {}",
             strays.len(),
             strays.join(", ")
         );

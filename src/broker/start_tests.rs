@@ -18,7 +18,9 @@ use crate::controller::{self, Controller, ControllerConfig, Member, MetadataHand
 use crate::metadata::features::bootstrap_records;
 use crate::metadata::{Decision, Image, MetadataVersion, Record};
 use crate::replica::Acks;
-use crate::storage::checkpoint::{CLEAN_SHUTDOWN_FILE, OffsetCheckpoint, read_offsets, write_offsets};
+use crate::storage::checkpoint::{
+    CLEAN_SHUTDOWN_FILE, OffsetCheckpoint, read_offsets, write_clean_shutdown, write_offsets,
+};
 use crate::storage::disk::{Disk, RealDisk};
 use crate::storage::log::Origin;
 use crate::types::{
@@ -26,7 +28,10 @@ use crate::types::{
     directory_id,
 };
 use crate::wire::messages::StrBytes;
-use crate::wire::messages::metadata::{ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord};
+use crate::wire::messages::metadata::{
+    ConfigRecord, PartitionChangeRecord, PartitionRecord, RemoveTopicRecord, TopicRecord,
+    UnregisterBrokerRecord,
+};
 
 struct Node {
     metadata: MetadataHandle,
@@ -138,8 +143,7 @@ impl Node {
     }
 
     async fn delete(&mut self, topic: u128) {
-        let record = RemoveTopicRecord { topic_id: Uuid::from_u128(topic), ..RemoveTopicRecord::default() };
-        self.apply(vec![record.into()]).await;
+        self.apply(vec![remove_topic(topic)]).await;
     }
 
     async fn produce(&self, id: TopicIdPartition, values: &[&str]) -> i64 {
@@ -249,13 +253,81 @@ async fn a_deleted_topic_goes_and_its_name_can_be_used_again() {
     };
     start_of_b(500).unwrap();
     let mut node = Node::start(dir.path(), &[]).await;
-    assert_eq!(node.handles.log_dirs.unopened().len(), 1);
+    assert_eq!(partition_dirs(dir.path()), ["a-0", "b-0.-stray"]);
     node.create("b", 3, 1).await;
     // After a crash the new one is not taken to start where the other did, which would make it empty.
     assert!(read_offsets(&RealDisk, dir.path(), OffsetCheckpoint::LogStart).unwrap().is_empty());
     assert_eq!(node.produce(id(3, 0), &["z"]).await, 0);
     node.stop().await;
     assert_eq!(partition_dirs(dir.path()), ["a-0", "b-0", "b-0.-stray"]);
+}
+
+/// Changes the metadata while there is no broker.
+async fn apply_while_away(dir: &Path, records: Vec<Record>) {
+    let (metadata, controller) = run_quorum(dir).await;
+    metadata.run(move |_| Decision::new(records.clone(), ())).await.unwrap();
+    controller.shutdown().await;
+}
+
+fn remove_topic(topic: u128) -> Record {
+    RemoveTopicRecord { topic_id: Uuid::from_u128(topic), ..RemoveTopicRecord::default() }.into()
+}
+
+#[tokio::test]
+async fn partitions_that_went_while_the_broker_was_away_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut node = Node::start(dir.path(), &[]).await;
+    for (name, topic) in [("deleted", 1), ("given-away", 2), ("kept", 3)] {
+        node.create(name, topic, 1).await;
+        node.produce(id(topic, 0), &["x"]).await;
+    }
+    node.stop().await;
+    let given_away = PartitionChangeRecord {
+        partition_id: 0,
+        topic_id: Uuid::from_u128(2),
+        replicas: Some(vec![2]),
+        isr: Some(vec![2]),
+        leader: 2,
+        directories: Some(vec![directory_id::UNASSIGNED]),
+        ..PartitionChangeRecord::default()
+    };
+    apply_while_away(dir.path(), vec![remove_topic(1), given_away.into()]).await;
+    let node = Node::start(dir.path(), &[]).await;
+    assert_eq!(partition_dirs(dir.path()), ["deleted-0.-delete", "given-away-0.-delete", "kept-0"]);
+    assert_eq!(node.produce(id(3, 0), &["y"]).await, 1);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn partitions_are_kept_if_the_metadata_cannot_know_that_they_were_deleted() {
+    // The metadata was begun anew, the broker was unregistered, or the metadata is older than what the broker has seen.
+    for case in ["anew", "unregistered", "older"] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut node = Node::start(dir.path(), &[]).await;
+        node.create("a", 1, 1).await;
+        node.produce(id(1, 0), &["x"]).await;
+        let epoch = node.handles.lifecycle.epoch();
+        node.stop().await;
+        match case {
+            "anew" => std::fs::remove_dir_all(dir.path().join("__cluster_metadata-0")).unwrap(),
+            "unregistered" => {
+                let unregister =
+                    UnregisterBrokerRecord { broker_id: ME.0, broker_epoch: epoch.0, ..Default::default() };
+                apply_while_away(dir.path(), vec![remove_topic(1), unregister.into()]).await;
+            }
+            _ => {
+                let later = BrokerEpoch(epoch.0 + 1);
+                write_clean_shutdown(&RealDisk, dir.path(), later).unwrap();
+                apply_while_away(dir.path(), vec![remove_topic(1)]).await;
+            }
+        }
+        for _ in 0..2 {
+            // Once it is known not to be this metadata's, it stays so.
+            let node = Node::start(dir.path(), &[]).await;
+            assert_eq!(partition_dirs(dir.path()), ["a-0.-stray"], "{case}");
+            node.stop().await;
+        }
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::config::HostPort;
+
 const ABOUT: &str = "A broker that speaks Apache Kafka's protocol";
 
 const LONG_ABOUT: &str = "A broker that speaks Apache Kafka's protocol.
@@ -22,6 +24,7 @@ const EXAMPLES: &str = "Examples:
   KAFKA_LISTENERS=PLAINTEXT://127.0.0.1:19092 KAFKA_LOG_DIRS=/data floodmark
   floodmark dev --brokers 3
   floodmark config check server.properties
+  floodmark health --address 127.0.0.1:9092
   floodmark storage format --standalone --cluster-id \"$(floodmark storage random-uuid)\" --config server.properties";
 
 /// The `floodmark` command line.
@@ -49,6 +52,10 @@ pub struct Settings {
     /// One setting; may be given several times and wins over all other sources
     #[arg(long = "override", value_name = "KEY=VALUE", value_parser = key_value)]
     pub overrides: Vec<(String, String)>,
+
+    /// Take the configuration as Kafka's Docker image does: from /mnt/shared/config, or KAFKA_* variables alone
+    #[arg(long, env = "FLOODMARK_AS_KAFKA_IMAGE", hide_env_values = true)]
+    pub as_kafka_image: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -61,6 +68,8 @@ pub enum Command {
     /// Check a configuration without starting anything
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Ask the node of a configuration whether it serves; exit code 0 if it does
+    Health(HealthArgs),
     /// Look into the cluster's metadata on disk, while the node is stopped
     #[command(subcommand)]
     Metadata(MetadataCommand),
@@ -86,6 +95,18 @@ pub struct DevArgs {
     /// A setting for every node; may be given several times
     #[arg(long = "override", value_name = "KEY=VALUE", value_parser = key_value)]
     pub overrides: Vec<(String, String)>,
+}
+
+#[derive(Debug, Args)]
+pub struct HealthArgs {
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Where to ask, HOST:PORT; by default the first listener without TLS and SASL
+    #[arg(short, long, value_name = "ADDRESS", value_parser = HostPort::parse)]
+    pub address: Option<HostPort>,
+    /// How long connecting and the answer may take each, in milliseconds
+    #[arg(short, long, value_name = "MS", default_value_t = 3000)]
+    pub timeout: u64,
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,6 +5,7 @@ mod bootstrap;
 mod dev;
 mod directories;
 mod file_limit;
+mod health;
 mod metadata;
 pub mod node;
 mod serve;
@@ -13,7 +14,7 @@ mod voters;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{CommandFactory, Parser};
 use tracing::level_filters::LevelFilter;
@@ -38,6 +39,8 @@ pub fn main() -> ExitCode {
         Some(Command::Dev(args)) => dev::run(&args),
         Some(Command::Storage(command)) => storage::run(command),
         Some(Command::Config(ConfigCommand::Check { file, overrides })) => check(&file, overrides),
+        Some(Command::Health(args)) => load(args.settings)
+            .and_then(|config| health::run(&config, args.address, Duration::from_millis(args.timeout))),
         Some(Command::Metadata(command)) => metadata::run(command),
         Some(Command::Completions { shell }) => {
             clap_complete::generate(shell, &mut Cli::command(), "floodmark", &mut std::io::stdout());
@@ -67,6 +70,7 @@ fn not_understood(error: &clap::Error) -> ExitCode {
 
 fn load(settings: Settings) -> Result<Config, Failure> {
     let sources = Sources::with_process_env(settings.config, settings.overrides);
+    let sources = if settings.as_kafka_image { sources.as_in_kafkas_image() } else { sources };
     Ok(config::load(&sources)?)
 }
 

@@ -82,7 +82,7 @@ impl RunningNode {
         let node = config.node.clone();
         let broker_config = config.layers.broker_config();
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        let directories = take_directories(&disk, &node)?;
+        let directories = take_directories(&disk, &node, config.cluster_id.as_deref())?;
         info!(
             "Node {} of cluster {}, data in {}",
             node.node_id,
@@ -247,15 +247,17 @@ fn controller_channel(me: &Node, active: &ActiveController, metadata: &MetadataH
     ControllerChannel::new(Some(active.clone()), find, Arc::clone(&me.cluster_id), &client_id)
 }
 
-fn take_directories(disk: &Arc<dyn Disk>, node: &NodeConfig) -> Result<Directories, Failure> {
-    // As in Kafka's Docker image.
-    let cluster_id = std::env::var("CLUSTER_ID").ok().filter(|id| !id.is_empty());
+fn take_directories(
+    disk: &Arc<dyn Disk>,
+    node: &NodeConfig,
+    cluster_id: Option<&str>,
+) -> Result<Directories, Failure> {
     let wanted = Wanted {
         node: node.node_id,
         log_dirs: &node.log_dirs,
         metadata_dir: &node.metadata_log_dir,
         format: node.stands_alone(),
-        cluster_id: cluster_id.as_deref(),
+        cluster_id,
     };
     Ok(directories::take(disk, &wanted)?)
 }

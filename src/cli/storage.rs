@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::args::{FormatArgs, Settings, StorageCommand};
+use super::args::{FormatArgs, StorageCommand};
 use super::bootstrap::{self, Bootstrap};
 use super::voters::{self, Voters};
 use super::{Failure, directories, load};
@@ -108,7 +108,7 @@ fn format(args: FormatArgs) -> Result<(), Failure> {
     });
     let levels: Vec<(Arc<str>, i16)> = levels.collect::<Result<_, String>>()?;
     let version = metadata_version(args.release_version.as_deref(), &levels)?;
-    let config = load(Settings { config: args.settings.config, overrides: args.settings.overrides })?;
+    let config = load(args.settings)?;
     let asked = initial_controllers(args.standalone, args.initial_controllers, args.no_initial_controllers)?;
     let voters = initial_voters(&config.node, asked)?;
     let kraft_version = kraft_version(&levels, config.node.quorum.voters.is_empty())?;

@@ -41,6 +41,8 @@ pub struct Config {
     pub node: NodeConfig,
     /// The broker's properties, with no dynamic layers yet.
     pub layers: Layers,
+    /// `CLUSTER_ID` of the environment: the cluster for which directories are formatted that are empty.
+    pub cluster_id: Option<String>,
     /// What the user should know: properties without effect, unknown ones.
     pub warnings: Vec<String>,
 }
@@ -49,10 +51,15 @@ pub struct Config {
 pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     let settings =
         source::gather(sources).map_err(|problems| ConfigErrors { problems, warnings: Vec::new() })?;
-    check(settings, sources.file.is_none())
+    let cluster_id = sources.variable("CLUSTER_ID").map(str::to_owned);
+    check(settings, sources.file.is_none(), cluster_id)
 }
 
-fn check(mut settings: Settings, alone_by_default: bool) -> Result<Config, ConfigErrors> {
+fn check(
+    mut settings: Settings,
+    alone_by_default: bool,
+    cluster_id: Option<String>,
+) -> Result<Config, ConfigErrors> {
     let mut problems = Vec::new();
     let mut warnings = Vec::new();
     for (key, setting) in &settings {
@@ -78,7 +85,7 @@ fn check(mut settings: Settings, alone_by_default: bool) -> Result<Config, Confi
     let problems: Vec<Problem> =
         found.map(|(key, reason)| problem_of_relation(&layers, &key, reason)).collect();
     match node {
-        Some(node) if problems.is_empty() => Ok(Config { node, layers, warnings }),
+        Some(node) if problems.is_empty() => Ok(Config { node, layers, cluster_id, warnings }),
         _ => Err(ConfigErrors { problems, warnings }),
     }
 }

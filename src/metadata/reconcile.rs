@@ -87,6 +87,17 @@ pub fn replicas_of(me: NodeId, topics: &Topics) -> impl Iterator<Item = Replica>
     })
 }
 
+/// Whether the broker holds the partition of which it has a directory. One that does not carry the id of its topic is taken
+/// to be of the topic that has its name now.
+pub fn is_held(me: NodeId, topics: &Topics, name: &TopicPartition, topic_id: Option<TopicId>) -> bool {
+    let topic = match topic_id {
+        Some(id) => topics.by_id(id),
+        None => topics.by_name(&name.topic),
+    };
+    let partition = topic.and_then(|topic| topic.partition(name.partition));
+    partition.is_some_and(|partition| partition.has_replica(me))
+}
+
 fn compare_topic(
     me: NodeId,
     old: Option<&Arc<TopicImage>>,
@@ -255,6 +266,18 @@ mod tests {
         let (stop, start, update) = names(&changes(ME, &before, &after));
         assert_eq!((stop.len(), start, update.len()), (2, vec!["a-0".to_owned()], 0));
         assert_eq!(changes(ME, &after, &after), Changes::default());
+    }
+
+    #[test]
+    fn a_directory_is_of_the_topic_whose_id_it_carries() {
+        let mut image = Image::default();
+        add_topic(&mut image, 1, "a", &[vec![1, 2], vec![2]]);
+        let held = |partition, id| is_held(ME, &image.topics, &TopicPartition::new("a", partition), id);
+        assert!(held(0, Some(topic_id(1))) && held(0, None));
+        // Reassigned, of no such partition, of an older topic of that name.
+        assert!(!held(1, Some(topic_id(1))) && !held(1, None));
+        assert!(!held(2, Some(topic_id(1))) && !held(0, Some(topic_id(2))));
+        assert!(!is_held(ME, &image.topics, &TopicPartition::new("b", 0), None));
     }
 
     #[test]

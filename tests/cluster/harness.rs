@@ -207,7 +207,7 @@ impl Cluster {
 }
 
 /// Asks until the answer is yes.
-async fn until(mut ask: impl AsyncFnMut() -> bool) {
+pub async fn until(mut ask: impl AsyncFnMut() -> bool) {
     let mut pace = tokio::time::interval(PACE);
     while !ask().await {
         pace.tick().await;

@@ -1,8 +1,10 @@
 //! What is acknowledged is on every in-sync replica, and the replicas are equal.
 
+use std::path::Path;
+
 use floodmark::types::ErrorCode;
 
-use super::harness::{Cluster, segments};
+use super::harness::{Cluster, segments, until};
 use super::requests::batch;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,7 +53,8 @@ async fn too_few_replicas_take_no_records_and_take_them_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_was_away_catches_up_with_records_and_with_topics() {
-    let mut cluster = Cluster::start(3, &[("min.insync.replicas", "2")]).await;
+    let settings = [("min.insync.replicas", "2"), ("log.segment.delete.delay.ms", "100")];
+    let mut cluster = Cluster::start(3, &settings).await;
     for topic in ["kept", "deleted", "replaced"] {
         cluster.create_topic(1, topic, 1, &[]).await;
         cluster.produce(topic, 0, &["a", "b"]).await;
@@ -69,8 +72,14 @@ async fn a_node_that_was_away_catches_up_with_records_and_with_topics() {
     cluster.until_in_sync("kept").await;
     cluster.until_in_sync("replaced").await;
     let data: Vec<_> = cluster.running().into_iter().map(|id| cluster.data_of(id)).collect();
+    let of_deleted = |name: &str| name.starts_with("deleted-0") || name.starts_with("replaced-0.");
+    until(async || !names_in(&data[2]).iter().any(|name| of_deleted(name))).await;
     let _dir = cluster.stop().await;
     for partition in ["kept-0", "replaced-0"] {
         assert_eq!(segments(&data[2], partition), segments(&data[0], partition), "{partition}");
     }
+}
+
+fn names_in(dir: &Path) -> Vec<String> {
+    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }

@@ -2,6 +2,7 @@
 //! texts, not what properties mean. Invariant: a later source wins, and every setting keeps its origin.
 
 mod env;
+mod kafka_image;
 mod properties;
 mod toml_file;
 
@@ -34,15 +35,35 @@ impl Sources {
             .collect();
         Sources { file, env, overrides }
     }
+
+    /// What an environment variable says, if it says anything.
+    pub(super) fn variable(&self, name: &str) -> Option<&str> {
+        let variables = self.env.iter().filter(|(variable, _)| variable == name);
+        variables.map(|(_, value)| value.as_str()).find(|value| !value.is_empty())
+    }
+
+    /// Whether settings beside the file name more than one controller.
+    fn name_a_quorum(&self) -> bool {
+        let env = self.env.iter().filter_map(|(variable, text)| Some((env::property_name(variable)?, text)));
+        let overrides = self.overrides.iter().map(|(key, text)| (key.clone(), text));
+        env.chain(overrides).any(|(key, text)| {
+            matches!(key.as_str(), "controller.quorum.voters" | "controller.quorum.bootstrap.servers")
+                && text.contains(',')
+        })
+    }
 }
 
-/// What a node is set to that is started without a file: one that stands alone on this machine.
+/// What a node is set to that is started without a file: one that stands alone on this machine...
 const BUILTIN: &[(&str, &str)] = &[
     ("process.roles", "broker,controller"),
     ("node.id", "1"),
     ("controller.listener.names", "CONTROLLER"),
     ("listeners", "PLAINTEXT://127.0.0.1:9092"),
     ("log.dirs", "./floodmark-data"),
+];
+
+/// ... and has nobody to replicate to.
+const BUILTIN_OF_ONE: &[(&str, &str)] = &[
     ("offsets.topic.replication.factor", "1"),
     ("transaction.state.log.replication.factor", "1"),
     ("transaction.state.log.min.isr", "1"),
@@ -63,7 +84,8 @@ pub(super) fn gather(sources: &Sources) -> Result<Settings, Vec<Problem>> {
             }
         }
         None => {
-            for (key, text) in BUILTIN {
+            let of_one = if sources.name_a_quorum() { &[] } else { BUILTIN_OF_ONE };
+            for (key, text) in BUILTIN.iter().chain(of_one) {
                 set((*key).to_owned(), (*text).to_owned(), Origin::Builtin);
             }
         }
@@ -125,6 +147,17 @@ mod tests {
         let settings = gather(&Sources::default()).unwrap();
         assert_eq!(settings["log.dirs"].text, "./floodmark-data");
         assert_eq!(settings["log.dirs"].origin, Origin::Builtin);
+    }
+
+    #[test]
+    fn a_node_with_peers_replicates_as_kafka_does_by_default() {
+        for name in ["KAFKA_CONTROLLER_QUORUM_VOTERS", "KAFKA_CONTROLLER_QUORUM_BOOTSTRAP_SERVERS"] {
+            let told = |value| Sources { env: pairs(&[(name, value)]), ..Sources::default() };
+            assert!(gather(&told("1@a:9093")).unwrap().contains_key("offsets.topic.replication.factor"));
+            assert!(
+                !gather(&told("1@a:9093,2@b:9093")).unwrap().contains_key("offsets.topic.replication.factor")
+            );
+        }
     }
 
     #[test]

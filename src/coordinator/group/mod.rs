@@ -3,25 +3,48 @@
 //! A step never waits and never fails half way: a command changes the state at once, its records come out in [`Out`],
 //! and every reply of a step may leave once all records up to that step are committed. When an append fails, the state
 //! is dropped and folded anew from the log, so no undoing is known here.
+//!
+//! In reading order: `command`, `reply`, `settings` (the words), `groups` (the machine: finds the group, keeps the
+//! timers), `classic` (one group of the classic protocol), `offsets` (what groups have committed), `record`.
 
+pub mod command;
+pub mod reply;
+pub mod settings;
+
+pub mod groups;
 pub mod classic;
 pub mod offsets;
+mod producers;
 pub mod record;
+mod topic_names;
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 pub use super::{Now, Producer, ReplyToken};
+pub use command::Command;
+pub use groups::Groups;
 use record::Record;
+pub use reply::Reply;
+pub use settings::Settings;
 
 /// What a step leads to.
 pub type Out = super::Out<Record, Reply>;
 
-/// The reply to a request that may have waited for others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    Join(Result<classic::Joined, classic::JoinRefused>),
-    Sync(Result<classic::Synced, classic::SyncError>),
+/// Ids of groups, members, instances and clients, names of topics and of protocols.
+pub type Name = Arc<str>;
+
+/// A request whose reply is owed under a token.
+#[derive(Clone, Debug)]
+pub struct Asked<T> {
+    pub token: ReplyToken,
+    pub request: T,
 }
 
-/// Ids of groups, members, instances, and names of protocols.
-pub type Name = Arc<str>;
+impl<T> Deref for Asked<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.request
+    }
+}

@@ -3,40 +3,36 @@
 //! Knows no members: who may commit is for the groups to say. Invariants: state changes by `apply` and `end_transaction`
 //! alone, so folding the log gives it; of two commits of an offset the one later in the log counts, also when a
 //! transaction is in between.
+//!
+//! A coordinator may hold millions of offsets, so each is a flat entry in the table of its group, and names of topics are
+//! numbers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::super::Write;
+use super::command::CommitTopic;
 use super::record::Record;
+use super::topic_names::{TopicNames, TopicNumber};
 use super::{Name, Out, Producer};
 use crate::types::{LeaderEpoch, Offset, PartitionIndex, ProducerId, TimestampMs, TopicId};
 use crate::wire::messages::StrBytes;
-use crate::wire::messages::groups::{OffsetCommitKey, OffsetCommitValue};
+use crate::wire::messages::groups::{
+    LegacyOffsetCommitKey, LegacyOffsetCommitValue, OffsetCommitKey, OffsetCommitValue,
+};
 
 /// A committed offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
     pub offset: Offset,
     pub leader_epoch: LeaderEpoch,
-    pub metadata: Name,
+    pub metadata: Box<str>,
     pub committed_at: TimestampMs,
     /// When it expires, if the client has said so; newer clients leave it to `offsets.retention.minutes`.
-    pub expires_at: Option<TimestampMs>,
+    /// `TimestampMs::NONE` if not.
+    pub expires_at: TimestampMs,
     /// Nil when the client named the topic alone.
     pub topic_id: TopicId,
     /// The place in the log, counted in records.
     order: u64,
-}
-
-/// One offset of a commit.
-#[derive(Clone, Debug)]
-pub struct Commit {
-    pub topic: Name,
-    pub topic_id: TopicId,
-    pub partition: PartitionIndex,
-    pub offset: Offset,
-    pub leader_epoch: LeaderEpoch,
-    pub metadata: Name,
 }
 
 /// What a group has committed for a partition.
@@ -54,47 +50,69 @@ pub enum Expiry {
     Never,
     /// So long after each was committed.
     SinceCommit,
-    /// So long after this moment, when the group lost its last member; after the commit where it is not known.
-    SinceEmpty(Option<TimestampMs>),
+    /// So long after this moment, when the group lost its last member.
+    SinceEmpty(TimestampMs),
 }
 
-type ByTopic<T> = BTreeMap<Name, BTreeMap<PartitionIndex, T>>;
-type ByGroup<T> = BTreeMap<Name, ByTopic<T>>;
+/// A partition, within a group.
+type Place = (TopicNumber, PartitionIndex);
+
+/// What is kept of one group.
+#[derive(Debug, Default)]
+struct OfGroup {
+    committed: HashMap<Place, Committed>,
+    /// The open transactions that have brought something.
+    open: BTreeMap<Place, BTreeSet<ProducerId>>,
+}
 
 #[derive(Debug, Default)]
 pub struct Offsets {
-    committed: ByGroup<Committed>,
+    /// Held once by each committed offset and by each that a transaction has brought.
+    topics: TopicNames,
+    /// Only groups that have something.
+    groups: HashMap<Name, OfGroup>,
     /// What each open transaction has brought.
-    pending: BTreeMap<ProducerId, ByGroup<Committed>>,
-    /// The open transactions that have brought something for an offset.
-    open: ByGroup<BTreeSet<ProducerId>>,
+    pending: BTreeMap<ProducerId, BTreeMap<(Name, Place), Committed>>,
     applied: u64,
 }
 
 impl Offsets {
     /// Offsets are committed, by a producer's transaction or for good.
-    pub fn commit(
+    pub fn commit<'a>(
         &mut self,
         group: &Name,
         producer: Option<Producer>,
-        commits: impl IntoIterator<Item = Commit>,
-        expires_at: Option<TimestampMs>,
+        topics: impl IntoIterator<Item = &'a CommitTopic>,
+        expires_at: TimestampMs,
         now: TimestampMs,
         out: &mut Out,
     ) {
-        for commit in commits {
-            let value = OffsetCommitValue {
-                offset: commit.offset.0,
-                leader_epoch: commit.leader_epoch.0,
-                metadata: text(&commit.metadata),
-                commit_timestamp: now.0,
-                expire_timestamp: expires_at.map_or(-1, |at| at.0),
-                topic_id: commit.topic_id,
-                ..Default::default()
-            };
-            let key = key(group, &commit.topic, commit.partition);
-            self.apply(&key, Some(&value), producer.map(|producer| producer.id));
-            out.records.push(Write { record: Record::OffsetCommit(key, Some(value)), producer });
+        let group_text = text(group);
+        for topic in topics {
+            let topic_text = text(&topic.name);
+            for partition in &topic.partitions {
+                let value = OffsetCommitValue {
+                    offset: partition.offset.0,
+                    leader_epoch: partition.leader_epoch.0,
+                    metadata: text(&partition.metadata),
+                    commit_timestamp: now.0,
+                    expire_timestamp: expires_at.0,
+                    topic_id: topic.id,
+                    ..OffsetCommitValue::default()
+                };
+                let key = OffsetCommitKey {
+                    group: group_text.clone(),
+                    topic: topic_text.clone(),
+                    partition: partition.index.0,
+                    ..OffsetCommitKey::default()
+                };
+                self.apply(&key, Some(&value), producer.map(|producer| producer.id));
+                let record = Record::OffsetCommit(key, Some(value));
+                match producer {
+                    Some(producer) => out.record_of(producer, record),
+                    None => out.record(record),
+                }
+            }
         }
     }
 
@@ -106,13 +124,10 @@ impl Offsets {
         producer: Option<ProducerId>,
     ) {
         self.applied += 1;
-        let (group, topic, partition) = (&*key.group, &*key.topic, PartitionIndex(key.partition));
+        let partition = PartitionIndex(key.partition);
         let Some(value) = value else {
-            remove(&mut self.committed, group, topic, partition);
-            for producer in remove(&mut self.open, group, topic, partition).unwrap_or_default() {
-                if let Some(pending) = self.pending.get_mut(&producer) {
-                    remove(pending, group, topic, partition);
-                }
+            if let Some(topic) = self.topics.number(&key.topic) {
+                self.forget(&key.group, (topic, partition));
             }
             return;
         };
@@ -121,37 +136,97 @@ impl Offsets {
             leader_epoch: LeaderEpoch(value.leader_epoch),
             metadata: value.metadata.as_str().into(),
             committed_at: TimestampMs(value.commit_timestamp),
-            expires_at: (value.expire_timestamp != -1).then_some(TimestampMs(value.expire_timestamp)),
+            expires_at: TimestampMs(value.expire_timestamp),
             topic_id: value.topic_id,
             order: self.applied,
         };
-        match producer {
-            None => put(&mut self.committed, group, topic, partition, committed),
-            Some(producer) => {
-                let pending = self.pending.entry(producer).or_default();
-                put(pending, group, topic, partition, committed);
-                match get_mut(&mut self.open, group, topic, partition) {
-                    Some(open) => _ = open.insert(producer),
-                    None => put(&mut self.open, group, topic, partition, BTreeSet::from([producer])),
-                }
+        let place = (self.topics.acquire(&key.topic), partition);
+        if !self.groups.contains_key(&*key.group) {
+            self.groups.insert(key.group.as_str().into(), OfGroup::default());
+        }
+        let replaced = match producer {
+            None => {
+                let group = self.groups.get_mut(&*key.group);
+                group.and_then(|group| group.committed.insert(place, committed))
+            }
+            Some(producer) => self.bring(&key.group, place, producer, committed),
+        };
+        if replaced.is_some() {
+            self.topics.release(place.0);
+        }
+    }
+
+    /// Takes in a record of a version of Kafka that is long gone.
+    pub fn apply_legacy(&mut self, key: &LegacyOffsetCommitKey, value: Option<&LegacyOffsetCommitValue>) {
+        let key = OffsetCommitKey {
+            group: key.group.clone(),
+            topic: key.topic.clone(),
+            partition: key.partition,
+            ..OffsetCommitKey::default()
+        };
+        let value = value.map(|value| OffsetCommitValue {
+            offset: value.offset,
+            metadata: value.metadata.clone(),
+            commit_timestamp: value.commit_timestamp,
+            ..OffsetCommitValue::default()
+        });
+        self.apply(&key, value.as_ref(), None);
+    }
+
+    /// A transaction brings an offset; returns what it has brought before for the same partition.
+    fn bring(
+        &mut self,
+        group: &str,
+        place: Place,
+        producer: ProducerId,
+        committed: Committed,
+    ) -> Option<Committed> {
+        let name = self.groups.get_key_value(group)?.0.clone();
+        self.groups.get_mut(group)?.open.entry(place).or_default().insert(producer);
+        self.pending.entry(producer).or_default().insert((name, place), committed)
+    }
+
+    /// Takes out what is committed or pending for a partition, and the group if it has nothing else.
+    fn forget(&mut self, group: &str, place: Place) {
+        let Some((name, _)) = self.groups.get_key_value(group) else { return };
+        let name = name.clone();
+        let Some(of_group) = self.groups.get_mut(group) else { return };
+        let mut released = usize::from(of_group.committed.remove(&place).is_some());
+        for producer in of_group.open.remove(&place).unwrap_or_default() {
+            let Some(pending) = self.pending.get_mut(&producer) else { continue };
+            released += usize::from(pending.remove(&(name.clone(), place)).is_some());
+            if pending.is_empty() {
+                self.pending.remove(&producer);
             }
         }
+        for _ in 0..released {
+            self.topics.release(place.0);
+        }
+        self.drop_if_empty(group);
     }
 
     /// A producer's transaction has ended: what it has brought counts from now on, or is forgotten.
     pub fn end_transaction(&mut self, producer: ProducerId, is_commit: bool) {
-        let Some(pending) = self.pending.remove(&producer) else { return };
-        for (group, topic, partition, brought) in flatten(&pending) {
-            if let Some(open) = get_mut(&mut self.open, group, topic, partition) {
+        for ((group, place), brought) in self.pending.remove(&producer).unwrap_or_default() {
+            let Some(of_group) = self.groups.get_mut(&group) else { continue };
+            if let Some(open) = of_group.open.get_mut(&place) {
                 open.remove(&producer);
                 if open.is_empty() {
-                    remove(&mut self.open, group, topic, partition);
+                    of_group.open.remove(&place);
                 }
             }
-            let known = get(&self.committed, group, topic, partition);
-            if is_commit && known.is_none_or(|known| known.order < brought.order) {
-                put(&mut self.committed, group, topic, partition, brought.clone());
+            let known = of_group.committed.get(&place);
+            let counts = is_commit && known.is_none_or(|known| known.order < brought.order);
+            if !counts || of_group.committed.insert(place, brought).is_some() {
+                self.topics.release(place.0);
             }
+            self.drop_if_empty(&group);
+        }
+    }
+
+    fn drop_if_empty(&mut self, group: &str) {
+        if self.groups.get(group).is_some_and(|group| group.committed.is_empty() && group.open.is_empty()) {
+            self.groups.remove(group);
         }
     }
 
@@ -164,33 +239,56 @@ impl Offsets {
         partition: PartitionIndex,
         require_stable: bool,
     ) -> Fetched<'_> {
-        if require_stable && get(&self.open, group, topic, partition).is_some() {
+        let (Some(of_group), Some(topic)) = (self.groups.get(group), self.topics.number(topic)) else {
+            return Fetched::None;
+        };
+        let place = (topic, partition);
+        if require_stable && of_group.open.contains_key(&place) {
             return Fetched::Unstable;
         }
         let is_other = |known: TopicId| !known.is_nil() && !topic_id.is_nil() && known != topic_id;
-        match get(&self.committed, group, topic, partition) {
+        match of_group.committed.get(&place) {
             Some(committed) if !is_other(committed.topic_id) => Fetched::Offset(committed),
             _ => Fetched::None,
         }
     }
 
-    /// The partitions for which a group has committed, by topic.
-    pub fn partitions(&self, group: &str) -> impl Iterator<Item = (&Name, PartitionIndex)> {
-        let topics = self.committed.get(group).into_iter().flatten();
-        topics.flat_map(|(topic, partitions)| partitions.keys().map(move |partition| (topic, *partition)))
+    /// All that a group has committed, by name of the topic and partition. What is only pending is not there.
+    pub fn fetch_all(
+        &self,
+        group: &str,
+        require_stable: bool,
+    ) -> Vec<(&Name, Vec<(PartitionIndex, Fetched<'_>)>)> {
+        let Some(of_group) = self.groups.get(group) else { return Vec::new() };
+        let mut topics: BTreeMap<&Name, Vec<(PartitionIndex, Fetched<'_>)>> = BTreeMap::new();
+        for (place, committed) in &of_group.committed {
+            let is_unstable = require_stable && of_group.open.contains_key(place);
+            let fetched = if is_unstable { Fetched::Unstable } else { Fetched::Offset(committed) };
+            topics.entry(self.topics.name(place.0)).or_default().push((place.1, fetched));
+        }
+        for partitions in topics.values_mut() {
+            partitions.sort_unstable_by_key(|(partition, _)| *partition);
+        }
+        topics.into_iter().collect()
     }
 
     /// Whether a group has nothing here, committed or open.
     pub fn is_empty(&self, group: &str) -> bool {
-        !self.committed.contains_key(group) && !self.open.contains_key(group)
+        !self.groups.contains_key(group)
     }
 
     /// Forgets one offset; false when there is none.
-    pub fn delete(&mut self, group: &Name, topic: &Name, partition: PartitionIndex, out: &mut Out) -> bool {
-        let exists = get(&self.committed, group, topic, partition).is_some()
-            || get(&self.open, group, topic, partition).is_some();
+    pub fn delete(&mut self, group: &str, topic: &str, partition: PartitionIndex, out: &mut Out) -> bool {
+        let exists = match (self.groups.get(group), self.topics.number(topic)) {
+            (Some(of_group), Some(topic)) => {
+                let place = (topic, partition);
+                of_group.committed.contains_key(&place) || of_group.open.contains_key(&place)
+            }
+            _ => false,
+        };
         if exists {
-            let key = key(group, topic, partition);
+            let (group, topic) = (text(group), text(topic));
+            let key = OffsetCommitKey { group, topic, partition: partition.0, ..OffsetCommitKey::default() };
             self.apply(&key, None, None);
             out.record(Record::OffsetCommit(key, None));
         }
@@ -198,21 +296,27 @@ impl Offsets {
     }
 
     /// Forgets all that a group has.
-    pub fn delete_group(&mut self, group: &Name, out: &mut Out) {
-        let mut all = names(&self.committed, group);
-        all.append(&mut names(&self.open, group));
-        for (topic, partition) in all {
-            self.delete(group, &topic, partition, out);
-        }
+    pub fn delete_group(&mut self, group: &str, out: &mut Out) {
+        let Some(of_group) = self.groups.get(group) else { return };
+        let places = of_group.committed.keys().chain(of_group.open.keys()).copied().collect();
+        self.delete_places(group, places, out);
     }
 
     /// Forgets what was committed for a topic that is gone. One that was committed without a topic id goes by the name.
-    pub fn topic_deleted(&mut self, topic: &Name, topic_id: TopicId, out: &mut Out) {
-        let stores = std::iter::once(&self.committed).chain(self.pending.values());
-        let mut doomed = BTreeSet::new();
-        for (group, named, partition, committed) in stores.flat_map(flatten) {
-            if named == topic && (committed.topic_id.is_nil() || committed.topic_id == topic_id) {
-                doomed.insert((group.clone(), partition));
+    pub fn topic_deleted(&mut self, topic: &str, topic_id: TopicId, out: &mut Out) {
+        let Some(number) = self.topics.number(topic) else { return };
+        let is_gone = |committed: &Committed| committed.topic_id.is_nil() || committed.topic_id == topic_id;
+        let mut doomed: BTreeSet<(Name, PartitionIndex)> = BTreeSet::new();
+        for (group, of_group) in &self.groups {
+            for (place, committed) in &of_group.committed {
+                if place.0 == number && is_gone(committed) {
+                    doomed.insert((group.clone(), place.1));
+                }
+            }
+        }
+        for ((group, place), brought) in self.pending.values().flatten() {
+            if place.0 == number && is_gone(brought) {
+                doomed.insert((group.clone(), place.1));
             }
         }
         for (group, partition) in doomed {
@@ -224,100 +328,45 @@ impl Offsets {
     /// group has none left.
     pub fn expire(
         &mut self,
-        group: &Name,
+        group: &str,
         expiry: Expiry,
         is_subscribed: impl Fn(&str) -> bool,
         retention_ms: i64,
         now: TimestampMs,
         out: &mut Out,
     ) -> bool {
+        let Some(of_group) = self.groups.get(group) else { return true };
         let has_expired = |committed: &Committed| {
-            let since = match (committed.expires_at, expiry) {
-                (_, Expiry::Never) => return false,
-                (Some(at), _) => return at <= now,
-                (None, Expiry::SinceCommit | Expiry::SinceEmpty(None)) => committed.committed_at,
-                (None, Expiry::SinceEmpty(Some(at))) => at,
+            let since = match expiry {
+                Expiry::Never => return false,
+                _ if committed.expires_at != TimestampMs::NONE => return committed.expires_at <= now,
+                Expiry::SinceCommit => committed.committed_at,
+                Expiry::SinceEmpty(at) => at,
             };
             since <= now.minus(retention_ms)
         };
-        let mut doomed = Vec::new();
-        for (topic, partitions) in self.committed.get(group).into_iter().flatten() {
-            if is_subscribed(topic) {
-                continue;
-            }
-            for (partition, committed) in partitions {
-                let is_open = get(&self.open, group, topic, *partition).is_some();
-                if has_expired(committed) && !is_open {
-                    doomed.push((topic.clone(), *partition));
-                }
-            }
-        }
-        for (topic, partition) in doomed {
-            self.delete(group, &topic, partition, out);
-        }
+        let doomed = of_group.committed.iter().filter(|(place, committed)| {
+            has_expired(committed)
+                && !of_group.open.contains_key(place)
+                && !is_subscribed(self.topics.name(place.0))
+        });
+        let doomed = doomed.map(|(place, _)| *place).collect();
+        self.delete_places(group, doomed, out);
         self.is_empty(group)
     }
-}
 
-fn key(group: &str, topic: &str, partition: PartitionIndex) -> OffsetCommitKey {
-    OffsetCommitKey { group: text(group), topic: text(topic), partition: partition.0, ..Default::default() }
+    fn delete_places(&mut self, group: &str, places: BTreeSet<Place>, out: &mut Out) {
+        // Names, as a number may be let go of on the way; and in their order, which is the same wherever this runs.
+        let named: BTreeSet<(Name, PartitionIndex)> = places
+            .into_iter()
+            .map(|(topic, partition)| (self.topics.name(topic).clone(), partition))
+            .collect();
+        for (topic, partition) in named {
+            self.delete(group, &topic, partition, out);
+        }
+    }
 }
 
 fn text(name: &str) -> StrBytes {
     StrBytes::from_string(name.to_owned())
-}
-
-fn names<T>(groups: &ByGroup<T>, group: &str) -> BTreeSet<(Name, PartitionIndex)> {
-    let topics = groups.get(group).into_iter().flatten();
-    topics
-        .flat_map(|(topic, partitions)| partitions.keys().map(|partition| (topic.clone(), *partition)))
-        .collect()
-}
-
-fn flatten<T>(groups: &ByGroup<T>) -> impl Iterator<Item = (&Name, &Name, PartitionIndex, &T)> {
-    groups.iter().flat_map(|(group, topics)| {
-        topics.iter().flat_map(move |(topic, partitions)| {
-            partitions.iter().map(move |(partition, value)| (group, topic, *partition, value))
-        })
-    })
-}
-
-fn get<'a, T>(groups: &'a ByGroup<T>, group: &str, topic: &str, partition: PartitionIndex) -> Option<&'a T> {
-    groups.get(group)?.get(topic)?.get(&partition)
-}
-
-fn get_mut<'a, T>(
-    groups: &'a mut ByGroup<T>,
-    group: &str,
-    topic: &str,
-    partition: PartitionIndex,
-) -> Option<&'a mut T> {
-    groups.get_mut(group)?.get_mut(topic)?.get_mut(&partition)
-}
-
-/// Sets what is known of an offset. Names that are there already are kept.
-fn put<T>(groups: &mut ByGroup<T>, group: &str, topic: &str, partition: PartitionIndex, value: T) {
-    let topics = match groups.get_mut(group) {
-        Some(topics) => topics,
-        None => groups.entry(group.into()).or_default(),
-    };
-    let partitions = match topics.get_mut(topic) {
-        Some(partitions) => partitions,
-        None => topics.entry(topic.into()).or_default(),
-    };
-    partitions.insert(partition, value);
-}
-
-/// Takes an offset out, and what is empty without it.
-fn remove<T>(groups: &mut ByGroup<T>, group: &str, topic: &str, partition: PartitionIndex) -> Option<T> {
-    let topics = groups.get_mut(group)?;
-    let partitions = topics.get_mut(topic)?;
-    let removed = partitions.remove(&partition);
-    if partitions.is_empty() {
-        topics.remove(topic);
-        if topics.is_empty() {
-            groups.remove(group);
-        }
-    }
-    removed
 }

@@ -96,7 +96,7 @@ impl Topics {
     }
 
     /// The topics that differ from those of `older`: as they were there, and as they are here.
-    pub(super) fn changed_since<'a>(
+    pub fn changed_since<'a>(
         &'a self,
         older: &'a Topics,
     ) -> impl Iterator<Item = (Option<&'a Arc<TopicImage>>, Option<&'a Arc<TopicImage>>)> {

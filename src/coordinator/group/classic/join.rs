@@ -1,6 +1,6 @@
 //! Joining: who is let in, under which id, and whether the group has to rebalance for it.
 
-use super::super::{Name, Now, Out, Reply, ReplyToken};
+use super::super::{Asked, Name, Now, Out, Reply, ReplyToken};
 use super::{
     ClassicConfig, ClassicGroup, Join, JoinError, JoinRefused, Joined, JoinedMember, Member, MemberError,
     Phase, SyncError,
@@ -9,7 +9,14 @@ use super::{
 impl ClassicGroup {
     /// A client joins, or joins again. `is_new_group`: the group was made for it, so that it must be written down even if
     /// nothing else comes of it.
-    pub fn join(&mut self, join: &Join, is_new_group: bool, config: &ClassicConfig, now: Now, out: &mut Out) {
+    pub fn join(
+        &mut self,
+        join: &Asked<Join>,
+        is_new_group: bool,
+        config: &ClassicConfig,
+        now: Now,
+        out: &mut Out,
+    ) {
         let written = out.records.len();
         if !self.has_room_for(&join.member_id, config) {
             self.dismiss(&join.member_id, out);
@@ -52,7 +59,7 @@ impl ClassicGroup {
             && join.protocols.iter().any(|(name, _)| everybody_supports(name))
     }
 
-    fn join_new(&mut self, join: &Join, config: &ClassicConfig, now: Now, out: &mut Out) {
+    fn join_new(&mut self, join: &Asked<Join>, config: &ClassicConfig, now: Now, out: &mut Out) {
         let prefix = join.instance_id.as_ref().unwrap_or(&join.client_id);
         let id: Name = format!("{prefix}-{}", join.fresh).into();
         match &join.instance_id {
@@ -68,7 +75,7 @@ impl ClassicGroup {
         }
     }
 
-    fn add_member(&mut self, id: Name, join: &Join, config: &ClassicConfig, now: Now, out: &mut Out) {
+    fn add_member(&mut self, id: Name, join: &Asked<Join>, config: &ClassicConfig, now: Now, out: &mut Out) {
         if let Phase::Preparing(preparing) = &mut self.phase
             && let Some(initial) = &mut preparing.initial
         {
@@ -87,7 +94,7 @@ impl ClassicGroup {
     }
 
     /// A member that the group knows joins again.
-    fn join_again(&mut self, join: &Join, config: &ClassicConfig, now: Now, out: &mut Out) {
+    fn join_again(&mut self, join: &Asked<Join>, config: &ClassicConfig, now: Now, out: &mut Out) {
         let id = &join.member_id;
         if let Err(error) = self.check_member(id, join.instance_id.as_ref()) {
             return refuse(join.token, id, error.into(), out);
@@ -116,7 +123,7 @@ impl ClassicGroup {
         &mut self,
         old: &Name,
         new: &Name,
-        join: &Join,
+        join: &Asked<Join>,
         config: &ClassicConfig,
         now: Now,
         out: &mut Out,
@@ -130,6 +137,7 @@ impl ClassicGroup {
         member.client_host = join.client_host.clone();
         member.rejoin(join, out);
         member.heard(now.monotonic);
+        member.is_new = false;
         if self.is_leader(old) {
             self.leader = Some(new.clone());
         }

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::super::{Name, Now, Out, ReplyToken};
+use super::super::command::Identity;
+use super::super::{Asked, Name, Now, Out, ReplyToken};
 use super::*;
 use crate::coordinator::group::record::Record;
 use crate::types::{MonotonicMs, TimestampMs};
@@ -68,7 +69,6 @@ impl World {
             Step::Join { who, instance, protocols, is_old } => {
                 let token = self.token();
                 let join = Join {
-                    token,
                     member_id: self.someone(*who),
                     instance_id: instance.map(|instance| format!("i{instance}").into()),
                     client_id: "c".into(),
@@ -85,12 +85,12 @@ impl World {
                     fresh: Uuid::from_u128(u128::from(token.0)),
                 };
                 let is_new = self.stored.is_none();
-                self.group.join(&join, is_new, &config, now, &mut out);
+                self.group.join(&Asked { token, request: join }, is_new, &config, now, &mut out);
             }
             Step::Sync { who, generation } => {
                 let member_id = self.someone(*who);
+                let token = self.token();
                 let sync = Sync {
-                    token: self.token(),
                     assignments: vec![(member_id.clone(), Bytes::from_static(b"all"))],
                     member_id,
                     instance_id: None,
@@ -98,10 +98,15 @@ impl World {
                     protocol_type: None,
                     protocol: None,
                 };
-                self.group.sync(sync, now, &mut out);
+                self.group.sync(Asked { token, request: sync }, now, &mut out);
             }
             Step::Heartbeat { who } => {
-                let _ = self.group.heartbeat(&self.someone(*who), None, self.group.generation(), now);
+                let member = Identity {
+                    member_id: self.someone(*who),
+                    instance_id: None,
+                    generation: Some(self.group.generation()),
+                };
+                let _ = self.group.heartbeat(&member, now);
             }
             Step::Leave { who } => {
                 let leaving = Leaving { member_id: self.someone(*who), instance_id: None };
@@ -114,7 +119,8 @@ impl World {
             }
             Step::Move => {
                 if let Some(stored) = &self.stored {
-                    self.group = ClassicGroup::from_stored("g".into(), stored, now).expect("a sound record");
+                    self.group = ClassicGroup::from_stored("g".into(), stored).expect("a sound record");
+                    self.group.begin(&config, now, &mut out);
                     // The driver sends away who waits.
                     self.waiting.clear();
                 }

@@ -1,5 +1,6 @@
 //! Signs of life, and goodbyes.
 
+use super::super::command::Identity;
 use super::super::{Name, Now, Out};
 use super::{ClassicConfig, ClassicGroup, MemberError, Phase};
 
@@ -22,18 +23,12 @@ pub struct Leaving {
 }
 
 impl ClassicGroup {
-    pub fn heartbeat(
-        &mut self,
-        member: &str,
-        instance: Option<&Name>,
-        generation: i32,
-        now: Now,
-    ) -> Result<(), HeartbeatError> {
-        self.check_member(member, instance)?;
-        if generation != self.generation {
+    pub fn heartbeat(&mut self, member: &Identity, now: Now) -> Result<(), HeartbeatError> {
+        self.check_member(&member.member_id, member.instance_id.as_ref())?;
+        if member.generation != Some(self.generation) {
             return Err(HeartbeatError::IllegalGeneration);
         }
-        if let Some(member) = self.members.get_mut(member) {
+        if let Some(member) = self.members.get_mut(&member.member_id) {
             member.heard(now.monotonic);
         }
         match self.phase {

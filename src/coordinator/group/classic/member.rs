@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::super::{Name, Now, Out, Reply, ReplyToken};
+use super::super::{Asked, Name, Now, Out, Reply, ReplyToken};
 use super::{ClassicConfig, Join, JoinError, JoinRefused, Joined, SyncError, Synced};
 use crate::types::MonotonicMs;
 
@@ -28,7 +28,7 @@ pub(super) struct Member {
 
 impl Member {
     /// A member that joins for the first time.
-    pub(super) fn joining(join: &Join, config: &ClassicConfig, now: Now) -> Member {
+    pub(super) fn joining(join: &Asked<Join>, config: &ClassicConfig, now: Now) -> Member {
         Member {
             instance_id: join.instance_id.clone(),
             client_id: join.client_id.clone(),
@@ -46,7 +46,7 @@ impl Member {
     }
 
     /// Takes over what a member says when it joins again. A join that waited already is told to try once more.
-    pub(super) fn rejoin(&mut self, join: &Join, out: &mut Out) {
+    pub(super) fn rejoin(&mut self, join: &Asked<Join>, out: &mut Out) {
         self.protocols.clone_from(&join.protocols);
         self.rebalance_timeout_ms = join.rebalance_timeout_ms;
         self.session_timeout_ms = join.session_timeout_ms;

@@ -5,8 +5,10 @@
 //! says, so a new coordinator goes on from there; each token that comes in with a join or a sync is replied to once.
 //!
 //! In reading order: this file (the words and the state), `member`, `join`, `rebalance` (from joining to the next
-//! generation), `sync`, `leave` (and heartbeats), `timers`, `stored` (the group as a record).
+//! generation), `sync`, `leave` (and heartbeats), `timers`, `commit` (what offsets have to do with it), `stored` (the
+//! group as a record).
 
+mod commit;
 mod join;
 mod leave;
 mod member;
@@ -24,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::{Name, ReplyToken};
+use super::Name;
 use crate::types::{MonotonicMs, TimestampMs, Uuid};
 pub use leave::{HeartbeatError, Leaving};
 use member::Member;
@@ -57,7 +59,6 @@ impl Default for ClassicConfig {
 /// A client that wants to be a member.
 #[derive(Clone, Debug)]
 pub struct Join {
-    pub token: ReplyToken,
     /// Empty for a client that has none yet.
     pub member_id: Name,
     /// `group.instance.id` of a static member (KIP-345).
@@ -123,7 +124,6 @@ pub enum JoinError {
 /// A member asks for its assignment; the leader brings everybody's.
 #[derive(Clone, Debug)]
 pub struct Sync {
-    pub token: ReplyToken,
     pub member_id: Name,
     pub instance_id: Option<Name>,
     pub generation: i32,
@@ -307,18 +307,23 @@ impl ClassicGroup {
         }
     }
 
-    /// The members as DescribeGroups shows them.
-    pub fn described(&self) -> Vec<DescribedMember> {
-        let with_metadata = matches!(self.phase, Phase::Stable(_));
+    /// The group as DescribeGroups shows it. What members read and are assigned is told of a stable group alone.
+    pub fn describe(&self) -> ClassicDescription {
+        let protocol = self.protocol.as_ref().filter(|_| matches!(self.phase, Phase::Stable(_)));
         let described = |(id, member): (&Name, &Member)| DescribedMember {
             member_id: id.clone(),
             instance_id: member.instance_id.clone(),
             client_id: member.client_id.clone(),
             client_host: member.client_host.clone(),
-            metadata: self.protocol.as_ref().filter(|_| with_metadata).and_then(|name| member.metadata(name)),
-            assignment: with_metadata.then(|| member.assignment.clone()),
+            metadata: protocol.and_then(|name| member.metadata(name)).unwrap_or_default(),
+            assignment: protocol.map(|_| member.assignment.clone()).unwrap_or_default(),
         };
-        self.members.iter().map(described).collect()
+        ClassicDescription {
+            state: self.state(),
+            protocol_type: self.protocol_type.clone().unwrap_or_default(),
+            protocol: protocol.cloned(),
+            members: self.members.iter().map(described).collect(),
+        }
     }
 
     /// Whether a request may come from this member: it is known, and under its instance id.
@@ -370,15 +375,24 @@ impl ClassicGroup {
     }
 }
 
-/// A member as DescribeGroups shows it. Without metadata and assignment while the group is not stable.
+/// A group as DescribeGroups shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassicDescription {
+    pub state: State,
+    /// Empty for a group that no member has ever joined.
+    pub protocol_type: Name,
+    pub protocol: Option<Name>,
+    pub members: Vec<DescribedMember>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribedMember {
     pub member_id: Name,
     pub instance_id: Option<Name>,
     pub client_id: Name,
     pub client_host: Name,
-    pub metadata: Option<Bytes>,
-    pub assignment: Option<Bytes>,
+    pub metadata: Bytes,
+    pub assignment: Bytes,
 }
 
 impl Syncing {

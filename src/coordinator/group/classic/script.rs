@@ -8,17 +8,20 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 
-use super::super::{Name, Now, Out, Reply, ReplyToken};
+use super::super::command::Identity;
+use super::super::{Asked, Name, Now, Out, Reply, ReplyToken};
 use super::*;
 use crate::coordinator::group::record::Record;
 use crate::metadata::tests::replay::check_scripts;
 use crate::types::{MonotonicMs, TimestampMs};
+use crate::wire::messages::groups::GroupMetadataValue;
 
 struct Script {
     now: Now,
     group: ClassicGroup,
     config: ClassicConfig,
-    is_new: bool,
+    /// The last record of the group.
+    stored: Option<GroupMetadataValue>,
     tokens: u64,
     fresh: u128,
 }
@@ -40,7 +43,7 @@ impl Script {
     fn new() -> Script {
         let group = ClassicGroup::new("g".into(), TimestampMs(0));
         let now = Now::default();
-        Script { now, group, config: ClassicConfig::default(), is_new: true, tokens: 0, fresh: 0 }
+        Script { now, group, config: ClassicConfig::default(), stored: None, tokens: 0, fresh: 0 }
     }
 
     fn token(&mut self) -> ReplyToken {
@@ -53,6 +56,10 @@ impl Script {
         self.now = Now { monotonic: MonotonicMs(at), wall: TimestampMs(1_000_000 + at) };
         let mut out = Out::default();
         let said = self.step(line, &mut out);
+        for write in &out.records {
+            let Record::GroupMetadata(_, value) = &write.record else { continue };
+            self.stored.clone_from(value);
+        }
         let mut text = String::new();
         for line in said.into_iter().chain(out.records.iter().map(|write| describe_record(&write.record))) {
             let _ = writeln!(text, "{line}");
@@ -71,8 +78,8 @@ impl Script {
                 self.config.initial_rebalance_delay_ms = int(line, "delay", 3_000);
             }
             "join" => {
-                let join = self.join(line);
-                let is_new = std::mem::take(&mut self.is_new);
+                let join = Asked { token: self.token(), request: self.join(line) };
+                let is_new = self.stored.is_none();
                 self.group.join(&join, is_new, &config, now, out);
             }
             "sync" => {
@@ -80,7 +87,6 @@ impl Script {
                 let each = arg(line, "assign").into_iter().flat_map(|list| list.split(','));
                 let assignments = each.map(|id| (id.into(), format!("to {id}").into())).collect();
                 let sync = Sync {
-                    token,
                     member_id: name(line, "member").expect("a member"),
                     instance_id: name(line, "instance"),
                     generation: int(line, "generation", self.group.generation().into()) as i32,
@@ -88,12 +94,11 @@ impl Script {
                     protocol: name(line, "protocol"),
                     assignments,
                 };
-                self.group.sync(sync, now, out);
+                self.group.sync(Asked { token, request: sync }, now, out);
             }
             "heartbeat" => {
-                let generation = int(line, "generation", self.group.generation().into()) as i32;
-                let member = arg(line, "member").expect("a member");
-                let result = self.group.heartbeat(member, name(line, "instance").as_ref(), generation, now);
+                let member = self.identity(line);
+                let result = self.group.heartbeat(&member, now);
                 return Some(result.map_or_else(|error| error.to_string(), |()| "ok".to_owned()));
             }
             "leave" => {
@@ -107,8 +112,9 @@ impl Script {
             "tick" => self.group.tick(&config, now, out),
             "move" => {
                 // A new coordinator reads the last record.
-                let value = self.group.stored();
-                self.group = ClassicGroup::from_stored("g".into(), &value, now).expect("a sound record");
+                let value = &self.group.stored();
+                self.group = ClassicGroup::from_stored("g".into(), value).expect("a sound record");
+                self.group.begin(&config, now, out);
             }
             "state" => {
                 let group = &self.group;
@@ -128,19 +134,27 @@ impl Script {
         None
     }
 
+    fn identity(&self, line: &str) -> Identity {
+        Identity {
+            member_id: name(line, "member").unwrap_or_default(),
+            instance_id: name(line, "instance"),
+            generation: Some(int(line, "generation", self.group.generation().into()) as i32)
+                .filter(|generation| *generation >= 0),
+        }
+    }
+
     fn join(&mut self, line: &str) -> Join {
         let protocols = arg(line, "protocols").unwrap_or("range").split(',');
         let version = int(line, "metadata", 1);
         self.fresh += 1;
         Join {
-            token: self.token(),
             member_id: name(line, "member").unwrap_or_default(),
             instance_id: name(line, "instance"),
             client_id: name(line, "client").unwrap_or_else(|| "c".into()),
             client_host: "/127.0.0.1".into(),
             session_timeout_ms: int(line, "session", 10_000) as i32,
             rebalance_timeout_ms: int(line, "rebalance", 60_000) as i32,
-            protocol_type: name(line, "type").unwrap_or_else(|| "consumer".into()),
+            protocol_type: name(line, "type").unwrap_or_else(|| CONSUMER_PROTOCOL_TYPE.into()),
             protocols: protocols
                 .map(|name| (name.into(), Bytes::from(format!("{name} {version}"))))
                 .collect(),
@@ -182,6 +196,7 @@ fn describe_reply(reply: &Reply) -> String {
         Reply::Join(Err(refused)) => format!("'{}': {}", refused.member_id, refused.error),
         Reply::Sync(Ok(synced)) => format!("assigned: {:?}", String::from_utf8_lossy(&synced.assignment)),
         Reply::Sync(Err(error)) => format!("no assignment: {error}"),
+        other => panic!("{other:?} does not come later than its command"),
     };
     short(&text)
 }

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Buf, Bytes};
 
+use super::super::Name;
 use super::super::record::Record;
-use super::super::{Name, Now};
 use super::{CONSUMER_PROTOCOL_TYPE, ClassicGroup, Member, Phase, Syncing};
-use crate::types::TimestampMs;
+use crate::types::{MonotonicMs, TimestampMs};
 use crate::wire::messages::StrBytes;
 use crate::wire::messages::groups::{GroupMetadataKey, GroupMetadataMember, GroupMetadataValue};
 
@@ -70,12 +70,8 @@ impl ClassicGroup {
         }
     }
 
-    /// The group that a record tells of. Its members have a whole session to be heard from.
-    pub fn from_stored(
-        id: Name,
-        value: &GroupMetadataValue,
-        now: Now,
-    ) -> Result<ClassicGroup, MalformedGroup> {
+    /// The group that a record tells of. The sessions of its members begin when it does (`begin`).
+    pub fn from_stored(id: Name, value: &GroupMetadataValue) -> Result<ClassicGroup, MalformedGroup> {
         let protocol = value.protocol.as_ref().map(name);
         let mut group = ClassicGroup {
             phase: if value.members.is_empty() { Phase::Empty } else { Phase::Stable(Syncing::default()) },
@@ -92,7 +88,7 @@ impl ClassicGroup {
         };
         for stored in &value.members {
             let member_id = name(&stored.member_id);
-            let mut member = Member {
+            let member = Member {
                 instance_id: stored.group_instance_id.as_ref().map(name),
                 client_id: name(&stored.client_id),
                 client_host: name(&stored.client_host),
@@ -107,9 +103,8 @@ impl ClassicGroup {
                 joining: None,
                 syncing: None,
                 is_new: false,
-                expires: now.monotonic,
+                expires: MonotonicMs(0),
             };
-            member.heard(now.monotonic);
             if let Some(instance) = &member.instance_id {
                 group.instances.insert(instance.clone(), member_id.clone());
             }

@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 
-use super::super::{Name, Now, Out, Reply};
+use super::super::{Asked, Name, Now, Out, Reply};
 use super::{ClassicGroup, MemberError, Phase, Sync, SyncError, Synced};
 
 impl ClassicGroup {
     /// A member asks for its assignment.
-    pub fn sync(&mut self, sync: Sync, now: Now, out: &mut Out) {
+    pub fn sync(&mut self, sync: Asked<Sync>, now: Now, out: &mut Out) {
         if let Err(error) = self.check_sync(&sync) {
             return out.reply(sync.token, Reply::Sync(Err(error)));
         }
@@ -26,7 +26,7 @@ impl ClassicGroup {
                     out.reply(superseded, Reply::Sync(Err(SyncError::RebalanceInProgress)));
                 }
                 if is_leader {
-                    self.assign(sync.assignments, now, out);
+                    self.assign(sync.request.assignments, now, out);
                 }
             }
             Phase::Stable(syncing) => {
@@ -40,7 +40,9 @@ impl ClassicGroup {
 
     fn check_sync(&self, sync: &Sync) -> Result<(), SyncError> {
         self.check_member(&sync.member_id, sync.instance_id.as_ref())?;
-        let differs = |asked: &Option<Name>, ours: &Option<Name>| asked.is_some() && asked != ours;
+        // Who does not name its protocol, as older clients, and a group that has not chosen any, are taken to agree.
+        let differs =
+            |asked: &Option<Name>, ours: &Option<Name>| matches!((asked, ours), (Some(a), Some(b)) if a != b);
         if sync.generation != self.generation {
             Err(SyncError::IllegalGeneration)
         } else if differs(&sync.protocol_type, &self.protocol_type) || differs(&sync.protocol, &self.protocol)

@@ -5,6 +5,17 @@ use super::{ClassicConfig, ClassicGroup, Phase};
 use crate::types::MonotonicMs;
 
 impl ClassicGroup {
+    /// The coordinator has taken over: members have a whole session to be heard from. In a group that has become too
+    /// large for the settings, some will not be let in again.
+    pub fn begin(&mut self, config: &ClassicConfig, now: Now, out: &mut Out) {
+        for member in self.members.values_mut() {
+            member.heard(now.monotonic);
+        }
+        if self.members.len() > config.max_size {
+            self.prepare_rebalance(config, now, out);
+        }
+    }
+
     /// When [`tick`](Self::tick) has something to do, at the latest.
     pub fn next_deadline(&self) -> Option<MonotonicMs> {
         let phase = match &self.phase {

@@ -1,0 +1,339 @@
+#!/usr/bin/env python3
+"""Builds the image and works with it, on a machine that may have no Docker engine running and no image registry.
+
+    docker/test/run.py [--engine SOCKET] [--binary FILE] [CHECK ...]
+
+Needs root, and of Debian's packages docker.io, docker-compose and debootstrap; a Rust toolchain; python3. Starts an engine of
+its own unless --engine names one, and ends it. The images on which ours stands are made with debootstrap under the names that
+the Dockerfile uses, and kept in the cache. --binary takes a release binary that is there already instead of compiling one
+in the container. Ends with a line 'N passed, N failed'.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "floodmark" / "docker"
+BASE, BUILD, IMAGE = "debian:bookworm-slim", "rust:1.95-bookworm", "floodmark:test"
+
+
+def run(*command, timeout=120, check=True, quiet=True, **options):
+    """Runs a command; its output is shown when it fails."""
+    done = subprocess.run([str(word) for word in command], timeout=timeout, text=True,
+                          stdout=subprocess.PIPE if quiet else None, stderr=subprocess.STDOUT if quiet else None, **options)
+    if check and done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}\n{done.stdout or ''}")
+    return done
+
+
+class Engine:
+    """A Docker engine: one that runs, or one of our own in a temporary folder."""
+
+    def __init__(self, given):
+        self.process = None
+        if given:
+            self.host = given
+            return
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="floodmark-docker-"))
+        self.host = f"unix://{self.folder}/engine.sock"
+        self.log = open(self.folder / "engine.log", "w")
+        self.process = subprocess.Popen(
+            ["dockerd", "--data-root", self.folder / "data", "--exec-root", self.folder / "exec",
+             "--pidfile", self.folder / "engine.pid", "-H", self.host], stdout=self.log, stderr=self.log)
+        wait_for("the engine", 60, lambda: self.docker("info", check=False).returncode == 0)
+
+    def docker(self, *arguments, **options):
+        return run("docker", "-H", self.host, *arguments, **options)
+
+    def compose(self, file, project, *arguments, env=None, **options):
+        env = {**os.environ, "DOCKER_HOST": self.host, "IMAGE": IMAGE, **(env or {})}
+        return run("docker-compose", "-f", file, "-p", project, *arguments, env=env, **options)
+
+    def close(self):
+        if self.process:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(60)
+            self.log.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def wait_for(what, seconds, holds):
+    """Waits until something holds; says what did not when it takes too long."""
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            raise RuntimeError(f"{what}: not within {seconds} s")
+        time.sleep(0.1)
+
+
+def base_system(name, *packages):
+    """A minimal Debian as a folder, from the cache."""
+    folder = CACHE / name
+    if not (folder / ".done").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        include = [f"--include={','.join(packages)}"] if packages else []
+        run("debootstrap", "--variant=minbase", *include, "bookworm", folder, timeout=900)
+        (folder / ".done").touch()
+    return folder
+
+
+def import_image(engine, name, *folders):
+    """Makes an image of folders; one that is not the first becomes /usr/local."""
+    tar = ["tar", "-c", "-C", folders[0], "."]
+    for folder in folders[1:]:
+        tar += ["-C", folder, "--transform", "s,^\\./,./usr/local/,", "./bin", "./lib"]
+    with subprocess.Popen([str(word) for word in tar], stdout=subprocess.PIPE) as packed:
+        run("docker", "-H", engine.host, "import", "-", name, stdin=packed.stdout, timeout=600)
+        if packed.wait() != 0:
+            raise RuntimeError("tar failed")
+
+
+def context(into):
+    """What the Dockerfile copies: the tracked files, and the crates, because a container reaches no registry here."""
+    listed = run("git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard").stdout
+    for name in filter(None, listed.split("\0")):
+        target = into / name
+        if (ROOT / name).is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target)
+    config = subprocess.run(["cargo", "vendor", "--locked", into / "vendor"], cwd=ROOT, text=True, check=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    (into / ".cargo").mkdir(exist_ok=True)
+    (into / ".cargo" / "config.toml").write_text(config.replace(str(into / "vendor"), "vendor"))
+
+
+def build(engine, binary):
+    """The image, from the project's Dockerfile."""
+    import_image(engine, BASE, base_system("base"))
+    if binary:
+        # The first stage has nothing to do but to have the program.
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            (folder / "docker").mkdir()
+            shutil.copy2(ROOT / "docker" / "server.properties", folder / "docker")
+            (folder / "target" / "release").mkdir(parents=True)
+            shutil.copy2(binary, folder / "target" / "release" / "floodmark")
+            text = (ROOT / "docker" / "Dockerfile").read_text()
+            start, end = text.index("RUN CARGO_PROFILE"), text.index("FROM ${BASE_IMAGE}")
+            (folder / "Dockerfile").write_text(text[:start] + text[end:])
+            engine.docker("build", "--build-arg", f"BUILD_IMAGE={BASE}", "-t", IMAGE, folder, timeout=600)
+        return
+    toolchain = run("rustc", "--print", "sysroot").stdout.strip()
+    import_image(engine, BUILD, base_system("build", "gcc", "libc6-dev"), toolchain)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        context(folder)
+        engine.docker("build", "-f", folder / "docker" / "Dockerfile", "-t", IMAGE, folder, timeout=1800)
+
+
+# What is checked. Each check gets an engine that has the image, and leaves no containers.
+
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+@contextlib.contextmanager
+def container(engine, *arguments):
+    """A container that is gone in the end."""
+    name = engine.docker("run", "-d", *arguments).stdout.split()[-1]
+    try:
+        yield name
+    except Exception:
+        print(engine.docker("logs", "--tail", "40", name, check=False).stdout)
+        raise
+    finally:
+        engine.docker("rm", "-f", "-v", name, check=False)
+
+
+@contextlib.contextmanager
+def project(engine, file, env=None):
+    """The services of a compose file."""
+    name = f"fm{os.getpid()}"
+    try:
+        engine.compose(file, name, "up", "-d", env=env, timeout=300)
+        yield name
+    except Exception:
+        print(engine.compose(file, name, "logs", "--tail", "40", env=env, check=False).stdout)
+        raise
+    finally:
+        engine.compose(file, name, "down", "-v", "-t", "10", env=env, check=False, timeout=300)
+
+
+def health_of(engine, name):
+    state = json.loads(engine.docker("inspect", name).stdout)[0]["State"]
+    if not state["Running"]:
+        raise RuntimeError(f"{name} has ended with {state['ExitCode']}")
+    return state.get("Health", {}).get("Status")
+
+
+def metadata(port):
+    """The brokers that a bootstrap port tells of, as id -> port, by a Metadata request without topics (version 1)."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        body = struct.pack(">hhih", 3, 1, 7, -1) + struct.pack(">i", 0)
+        connection.sendall(struct.pack(">i", len(body)) + body)
+        stream = connection.makefile("rb")
+        answer = stream.read(struct.unpack(">i", stream.read(4))[0])
+    count, at, brokers = struct.unpack_from(">i", answer, 4)[0], 8, {}
+    for _ in range(count):
+        node, host = struct.unpack_from(">ih", answer, at)
+        at += 6 + host
+        brokers[node] = struct.unpack_from(">i", answer, at)[0]
+        rack = struct.unpack_from(">h", answer, at + 4)[0]
+        at += 6 + max(rack, 0)
+    return brokers
+
+
+def brokers_at(port):
+    try:
+        return metadata(port)
+    except (OSError, struct.error, EOFError):
+        return {}
+
+
+@check
+def a_container_that_is_told_nothing_serves(engine):
+    with container(engine, "-p", "127.0.0.1:9092:9092", IMAGE) as name:
+        wait_for("health", 60, lambda: health_of(engine, name) == "healthy")
+        assert metadata(9092) == {1: 9092}
+        said = engine.docker("exec", name, "floodmark", "health").stdout
+        assert "broker 1 of cluster 5L6g3nShT-eMCtK--X86sw is in service" in said, said
+        assert engine.docker("exec", name, "id", "-u").stdout.strip() == "1000"
+
+
+@check
+def it_stops_in_order_on_sigterm(engine):
+    with container(engine, IMAGE) as name:
+        wait_for("health", 60, lambda: health_of(engine, name) == "healthy")
+        begun = time.monotonic()
+        engine.docker("stop", "-t", "10", name)
+        assert time.monotonic() - begun < 8, "it was killed"
+        assert json.loads(engine.docker("inspect", name).stdout)[0]["State"]["ExitCode"] == 0
+        assert "Stopped" in engine.docker("logs", name).stdout
+
+
+@check
+def a_killed_container_comes_back_with_its_data(engine):
+    with container(engine, "-p", "127.0.0.1:9092:9092", IMAGE) as name:
+        wait_for("the broker", 60, lambda: brokers_at(9092))
+        create_topic(9092, "kept", 3)
+        engine.docker("kill", name)
+        engine.docker("start", name)
+        wait_for("the broker", 60, lambda: brokers_at(9092))
+        assert "kept-0" in engine.docker("exec", name, "ls", "/var/lib/kafka/data").stdout
+
+
+@check
+def a_mounted_file_is_the_configuration_and_variables_win(engine):
+    with tempfile.TemporaryDirectory() as folder:
+        text = (ROOT / "docker" / "server.properties").read_text()
+        file = pathlib.Path(folder) / "server.properties"
+        file.write_text(text.replace("node.id=1", "node.id=5").replace("=1@", "=5@") + "log.dirs=/var/lib/kafka/data\n")
+        os.chmod(folder, 0o755)
+        mounted = ("-v", f"{folder}:/mnt/shared/config:ro", "-e", "CLUSTER_ID=4L6g3nShT-eMCtK--X86sw")
+        with container(engine, *mounted, "-e", "KAFKA_NUM_PARTITIONS=7", IMAGE) as name:
+            wait_for("health", 60, lambda: health_of(engine, name) == "healthy")
+            said = engine.docker("exec", name, "floodmark", "health").stdout
+            assert "broker 5 of cluster 4L6g3nShT-eMCtK--X86sw" in said, said
+
+
+@check
+def a_wrong_setting_ends_the_container_with_its_name(engine):
+    done = engine.docker("run", "--rm", "-e", "KAFKA_NODE_ID=x", IMAGE, check=False)
+    assert done.returncode == 1 and "KAFKA_NODE_ID" in done.stdout, done.stdout
+
+
+@check
+def compose_starts_one_broker(engine):
+    with project(engine, ROOT / "docker" / "compose.yaml"):
+        wait_for("the broker", 60, lambda: brokers_at(9092) == {1: 9092})
+
+
+@check
+def compose_starts_a_cluster(engine):
+    file, ports = ROOT / "docker" / "compose.cluster.yaml", {1: 19092, 2: 29092, 3: 39092}
+    with project(engine, file) as name:
+        for port in ports.values():
+            wait_for(f"three brokers at {port}", 90, lambda port=port: brokers_at(port) == ports)
+        create_topic(19092, "replicated", 3)
+        engine.compose(file, name, "kill", "kafka-2")
+        wait_for("two brokers", 60, lambda: set(brokers_at(19092)) == {1, 3})
+        engine.compose(file, name, "start", "kafka-2")
+        wait_for("three brokers again", 60, lambda: brokers_at(39092) == ports)
+
+
+@check
+def compose_files_for_kafkas_image_work_with_ours(engine):
+    for file, ports in (("single.yaml", {1: 9092}), ("cluster.yaml", {4: 29092, 5: 39092, 6: 49092})):
+        # They name the image that they were written for; the name alone is changed.
+        text = (HERE / "kafka-image" / file).read_text()
+        assert "apache/kafka:" in text
+        with tempfile.TemporaryDirectory() as folder:
+            changed = pathlib.Path(folder) / file
+            changed.write_text(text.replace("apache/kafka:4.0.0", IMAGE))
+            with project(engine, changed):
+                for port in ports.values():
+                    wait_for(f"{file} at {port}", 90, lambda p=port, all=ports: brokers_at(p) == all)
+
+
+def create_topic(port, name, partitions):
+    """CreateTopics version 4, with the cluster's own number of replicas, answered without an error."""
+    text = name.encode()
+    topic = struct.pack(">h", len(text)) + text + struct.pack(">ihii", partitions, -1, 0, 0)
+    body = struct.pack(">hhihi", 19, 4, 9, -1, 1) + topic + struct.pack(">i?", 20000, False)
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(struct.pack(">i", len(body)) + body)
+        stream = connection.makefile("rb")
+        answer = stream.read(struct.unpack(">i", stream.read(4))[0])
+    # Correlation id, throttle time, one topic, its name.
+    error = struct.unpack_from(">h", answer, 4 + 4 + 4 + 2 + len(text))[0]
+    if error != 0:
+        raise RuntimeError(f"CreateTopics answers with error {error}")
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--engine", help="an engine that runs, such as unix:///var/run/docker.sock")
+    arguments.add_argument("--binary", type=pathlib.Path, help="a release binary")
+    arguments.add_argument("checks", nargs="*", metavar="CHECK")
+    given = arguments.parse_args()
+    missing = [tool for tool in ("dockerd", "docker", "docker-compose", "debootstrap") if not shutil.which(tool)]
+    if missing:
+        sys.exit(f"missing: {', '.join(missing)} (Debian: docker.io, docker-compose, debootstrap)")
+    wanted = [one for one in CHECKS if not given.checks or one.__name__ in given.checks]
+    engine = Engine(given.engine)
+    failed = 0
+    try:
+        build(engine, given.binary)
+        for one in wanted:
+            begun = time.monotonic()
+            try:
+                one(engine)
+                print(f"ok    {one.__name__} ({time.monotonic() - begun:.1f} s)", flush=True)
+            except Exception as error:
+                failed += 1
+                print(f"FAIL  {one.__name__}: {error or type(error).__name__}", flush=True)
+    finally:
+        engine.close()
+    print(f"{len(wanted) - failed} passed, {failed} failed")
+    return 1 if failed or not wanted else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

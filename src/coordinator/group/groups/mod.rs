@@ -1,0 +1,249 @@
+//! All groups of one partition of `__consumer_offsets`, with what they have committed: the machine that the driver runs.
+//!
+//! It finds the group that a command means, and keeps the timers of all. What happens within a group is for the group to
+//! say (`classic`); this file knows its states only by what it tells. Invariants: the hard state is the fold of the
+//! records, at every point; a group's deadline is in `deadlines` exactly once, and is not later than the group's own.
+//!
+//! In reading order: this file, `members` (joining, leaving), `offsets` (committing, fetching, deleting), `admin` (list,
+//! describe, delete), `cleanup` (what is past its time).
+
+mod admin;
+mod cleanup;
+mod members;
+mod offsets;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+
+use bytes::Bytes;
+
+use super::classic::{ClassicGroup, MalformedGroup};
+use super::offsets::Offsets;
+use super::producers::Producers;
+use super::record::{Record, RecordError};
+use super::{Asked, Command, Name, Now, Out, Producer, Reply, ReplyToken, Settings};
+use crate::coordinator::{Context, Machine};
+use crate::metadata::topics::Topics;
+use crate::types::{MonotonicMs, Offset, TimestampMs};
+use crate::wire::control::TxnResult;
+use crate::wire::messages::groups::GroupMetadataValue;
+use cleanup::Cleanup;
+
+#[derive(Debug, Default)]
+pub struct Groups {
+    settings: Settings,
+    groups: BTreeMap<Name, Entry>,
+    offsets: Offsets,
+    producers: Producers,
+    /// When each group that waits for something wants to be called.
+    deadlines: BTreeSet<(MonotonicMs, Name)>,
+    cleanup: Cleanup,
+    /// The topics of the image that was seen last.
+    topics: Topics,
+}
+
+#[derive(Debug)]
+struct Entry {
+    group: Group,
+    /// Its place in `deadlines`.
+    deadline: Option<MonotonicMs>,
+}
+
+/// A group, by the protocol that it speaks.
+#[derive(Debug)]
+enum Group {
+    Classic(Box<ClassicGroup>),
+}
+
+impl Group {
+    fn next_deadline(&self) -> Option<MonotonicMs> {
+        match self {
+            Group::Classic(group) => group.next_deadline(),
+        }
+    }
+}
+
+/// A record that cannot be taken in.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    #[error(transparent)]
+    Group(#[from] MalformedGroup),
+}
+
+impl Groups {
+    /// No groups yet, for a log that is still to be folded.
+    pub fn new(settings: Settings) -> Groups {
+        Groups { settings, ..Groups::default() }
+    }
+
+    /// Makes the group that exists for its offsets alone, if there is none: nobody has joined it (Kafka's simple group).
+    fn ensure(&mut self, id: &str, now: TimestampMs) {
+        if !self.groups.contains_key(id) {
+            let id: Name = id.into();
+            let group = Group::Classic(Box::new(ClassicGroup::new(id.clone(), now)));
+            self.groups.insert(id, Entry { group, deadline: None });
+        }
+    }
+
+    fn put(&mut self, id: Name, group: Group) {
+        self.remove(&id);
+        self.groups.insert(id, Entry { group, deadline: None });
+    }
+
+    fn remove(&mut self, id: &str) {
+        if let Some((id, Entry { deadline: Some(deadline), .. })) = self.groups.remove_entry(id) {
+            self.deadlines.remove(&(deadline, id));
+        }
+    }
+
+    /// Takes in anew when the group wants to be called. Without it the group is called too early at worst, as long as
+    /// its deadlines only move away.
+    fn reschedule(&mut self, id: &Name) {
+        let Some(entry) = self.groups.get_mut(id) else { return };
+        let next = entry.group.next_deadline();
+        if next == entry.deadline {
+            return;
+        }
+        if let Some(old) = std::mem::replace(&mut entry.deadline, next) {
+            self.deadlines.remove(&(old, id.clone()));
+        }
+        if let Some(new) = next {
+            self.deadlines.insert((new, id.clone()));
+        }
+    }
+
+    fn replay_group(&mut self, id: &str, value: Option<&GroupMetadataValue>) -> Result<(), ReplayError> {
+        match value {
+            Some(value) => {
+                let id: Name = id.into();
+                let group = ClassicGroup::from_stored(id.clone(), value)?;
+                self.put(id, Group::Classic(Box::new(group)));
+            }
+            None => self.remove(id),
+        }
+        Ok(())
+    }
+
+    /// Calls the groups whose time has come, each once.
+    fn tick_groups(&mut self, now: Now, out: &mut Out) {
+        let mut due = Vec::new();
+        while self.deadlines.first().is_some_and(|(at, _)| *at <= now.monotonic) {
+            due.extend(self.deadlines.pop_first());
+        }
+        for (_, id) in due {
+            let Some(entry) = self.groups.get_mut(&id) else { continue };
+            entry.deadline = None;
+            match &mut entry.group {
+                Group::Classic(group) => group.tick(&self.settings.classic, now, out),
+            }
+            self.reschedule(&id);
+        }
+    }
+}
+
+impl Machine for Groups {
+    type Command = Command;
+    type Record = Record;
+    type Reply = Reply;
+    type Effect = Infallible;
+    type Malformed = ReplayError;
+
+    fn replay(
+        &mut self,
+        _offset: Offset,
+        producer: Option<Producer>,
+        key: Bytes,
+        value: Option<Bytes>,
+    ) -> Result<(), ReplayError> {
+        if let Some(producer) = producer {
+            self.producers.seen(producer);
+        }
+        // Records of types that are not known here are of groups that are not coordinated here.
+        let Some(record) = Record::decode(key, value)? else { return Ok(()) };
+        match record {
+            Record::OffsetCommit(key, value) => {
+                if value.is_some() {
+                    self.ensure(&key.group, TimestampMs::NONE);
+                }
+                self.offsets.apply(&key, value.as_ref(), producer.map(|producer| producer.id));
+            }
+            Record::LegacyOffsetCommit(key, value) => {
+                if value.is_some() {
+                    self.ensure(&key.group, TimestampMs::NONE);
+                }
+                self.offsets.apply_legacy(&key, value.as_ref());
+            }
+            Record::GroupMetadata(key, value) => self.replay_group(&key.group, value.as_ref())?,
+            Record::ConsumerGroupMetadata(..)
+            | Record::ConsumerGroupPartitionMetadata(..)
+            | Record::ConsumerGroupMemberMetadata(..)
+            | Record::ConsumerGroupTargetAssignmentMetadata(..)
+            | Record::ConsumerGroupTargetAssignmentMember(..)
+            | Record::ConsumerGroupCurrentMemberAssignment(..)
+            | Record::ConsumerGroupRegularExpression(..) => {}
+        }
+        Ok(())
+    }
+
+    fn replay_marker(&mut self, producer: Producer, result: TxnResult) {
+        self.producers.seen(producer);
+        self.offsets.end_transaction(producer.id, result == TxnResult::Commit);
+    }
+
+    fn begin(&mut self, context: &Context<'_>, out: &mut Out) {
+        self.topics = context.image.topics.clone();
+        self.cleanup.begin(context.now, &self.settings);
+        let ids: Vec<Name> = self.groups.keys().cloned().collect();
+        for id in ids {
+            let Some(entry) = self.groups.get_mut(&id) else { continue };
+            match &mut entry.group {
+                Group::Classic(group) => group.begin(&self.settings.classic, context.now, out),
+            }
+            self.reschedule(&id);
+        }
+    }
+
+    fn step(&mut self, context: &Context<'_>, token: ReplyToken, command: Command, out: &mut Out) {
+        let now = context.now;
+        let reply = match command {
+            Command::Configure(settings) => self.configure(settings, now),
+            Command::Join { group, join } => {
+                return self.join(&group, &Asked { token, request: *join }, now, out);
+            }
+            Command::Sync { group, sync } => {
+                return self.sync(&group, Asked { token, request: sync }, now, out);
+            }
+            Command::Heartbeat { group, member } => Reply::Heartbeat(self.heartbeat(&group, &member, now)),
+            Command::Leave { group, leaving } => Reply::Leave(self.leave(&group, &leaving, now, out)),
+            Command::CommitOffsets(commit) => Reply::CommitOffsets(self.commit(None, commit, now, out)),
+            Command::CommitOffsetsInTransaction { producer, commit } => {
+                Reply::CommitOffsetsInTransaction(self.commit(Some(producer), commit, now, out))
+            }
+            Command::FetchOffsets(fetch) => Reply::FetchOffsets(self.fetch(fetch)),
+            Command::DeleteOffsets { group, topics } => {
+                Reply::DeleteOffsets(self.delete_offsets(&group, topics, out))
+            }
+            Command::ListGroups(filter) => Reply::ListGroups(self.list(&filter)),
+            Command::DescribeGroups(ids) => Reply::DescribeGroups(self.describe(ids)),
+            Command::DeleteGroups(ids) => Reply::DeleteGroups(self.delete(ids, out)),
+        };
+        out.reply(token, reply);
+    }
+
+    fn metadata_changed(&mut self, context: &Context<'_>, out: &mut Out) {
+        let before = std::mem::replace(&mut self.topics, context.image.topics.clone());
+        self.forget_deleted_topics(&before, out);
+    }
+
+    fn tick(&mut self, context: &Context<'_>, out: &mut Out) {
+        self.tick_groups(context.now, out);
+        self.clean_up(context.now, out);
+    }
+
+    fn next_deadline(&self) -> Option<MonotonicMs> {
+        let group = self.deadlines.first().map(|(at, _)| *at);
+        group.into_iter().chain(self.cleanup.due()).min()
+    }
+}

@@ -20,6 +20,8 @@ mod fetch;
 mod files;
 #[path = "node/harness.rs"]
 mod harness;
+#[path = "node/markers.rs"]
+mod markers;
 #[path = "node/produce.rs"]
 mod produce;
 #[path = "wire/random.rs"]

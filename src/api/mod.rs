@@ -16,6 +16,7 @@ mod produce_error;
 mod raft_voters;
 mod refusal;
 mod topic_view;
+mod transactional;
 
 mod add_raft_voter;
 mod allocate_producer_ids;
@@ -55,6 +56,7 @@ mod unregister_broker;
 mod unregister_controller;
 mod update_features;
 mod update_raft_voter;
+mod write_txn_markers;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

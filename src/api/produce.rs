@@ -8,7 +8,8 @@
 //! Version notes: 7 allows zstd; 8 tells which records are wrong (KIP-467); 10 tells the new leader (KIP-951); 12 belongs to
 //! transactions of the second generation (KIP-890); 13 names topics by id.
 //!
-//! Not served here: transactional batches, which need a transaction coordinator; they are INVALID_TXN_STATE.
+//! Transactional batches (`transactional`) are taken when nobody has to ask their coordinator first, because
+//! `transaction.partition.verification.enable` is off and the version is below 12; otherwise they are INVALID_TXN_STATE.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,11 +18,12 @@ use bytes::Bytes;
 
 use super::hosted::current_leader;
 use super::topic_view::{is_internal, text, topic_name};
-use super::{Answer, Api, Call, Request, produce_error};
-use crate::broker::messages::{ProduceError, Produced};
+use super::{Answer, Api, Call, Request, produce_error, transactional};
+use crate::broker::messages::{Appending, ProduceError, Produced};
 use crate::broker::partitions::Partition;
 use crate::replica::Acks;
 use crate::storage::log::Origin;
+use crate::storage::log::producer_state::Coordinated;
 use crate::types::{ErrorCode, NodeId, Offset, PartitionIndex, TopicId, TopicIdPartition, Uuid};
 use crate::wire::batch::BatchHeader;
 use crate::wire::compression::Compression;
@@ -53,17 +55,18 @@ pub async fn handle(
         -1 => Some(Acks::All),
         _ => return refuse_all(version, &request, ErrorCode::InvalidRequiredAcks),
     };
-    if has_transactional_batch(&request) {
-        let refused = match &request.transactional_id {
-            None => ErrorCode::TransactionalIdAuthorizationFailed,
-            Some(_) => ErrorCode::InvalidTxnState,
-        };
-        return refuse_all(version, &request, refused);
-    }
+    let verified = match transactional::admit(api, version, &request) {
+        Ok(verified) => verified,
+        Err(refused) => return refuse_all(version, &request, refused),
+    };
     let wants_answer = acks.is_some();
     let timeout_ms = i64::from(request.timeout_ms);
     let (mut parts, appends) = sort(api, version, may_write_internal, request);
-    let gathered = api.broker().partitions.produce(acks, Origin::Client, timeout_ms, appends).await;
+    let coordinated = Coordinated { verified, ..Coordinated::default() };
+    let appends =
+        appends.into_iter().map(|(partition, records)| Appending { partition, records, coordinated });
+    let appends = appends.collect();
+    let gathered = api.broker().partitions.append(acks, Origin::Client, timeout_ms, appends).await;
     let (api, listener) = (Arc::clone(api), Arc::clone(&call.listener));
     Answer::Later(Box::pin(async move {
         let mut results = gathered.all().await.into_iter();
@@ -142,14 +145,6 @@ impl Part {
             _ => None,
         }
     }
-}
-
-fn has_transactional_batch(request: &ProduceRequest) -> bool {
-    let mut partitions = request.topic_data.iter().flat_map(|topic| &topic.partition_data);
-    partitions.any(|partition| {
-        let header = partition.records.as_deref().map(BatchHeader::parse);
-        matches!(header, Some(Ok(header)) if header.is_transactional())
-    })
 }
 
 /// Sorts out what can be refused without the log; the rest, in the order of the parts without an outcome, is to be appended.

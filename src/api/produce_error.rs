@@ -75,7 +75,9 @@ fn validation(error: &ValidationError) -> (ErrorCode, Vec<(i32, Option<String>)>
 fn producer(error: &ProducerError) -> ErrorCode {
     match error {
         ProducerError::Fenced { .. } => ErrorCode::InvalidProducerEpoch,
-        ProducerError::OutOfOrderSequence { .. } => ErrorCode::OutOfOrderSequenceNumber,
+        ProducerError::OutOfOrderSequence { .. } | ProducerError::PastLowestSequence { .. } => {
+            ErrorCode::OutOfOrderSequenceNumber
+        }
         ProducerError::NotTransactional { .. } | ProducerError::Unverified { .. } => {
             ErrorCode::InvalidTxnState
         }

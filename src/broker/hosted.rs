@@ -19,7 +19,7 @@ use super::outbox::{Outbox, Outlets};
 use super::owed::{Answer, Owed};
 use super::partitions::{Leadership, Partition, Role};
 use crate::replica::{AckError, Acks, Effect, FollowerEffect, Leader, LogPosition, Registration};
-use crate::storage::log::producer_state::{ActiveProducer, Coordinated};
+use crate::storage::log::producer_state::{ActiveProducer, Coordinated, FirstBatch, Guard, Verified};
 use crate::storage::log::{self, AppendError, Log, LogConfig, LogError, Origin};
 use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset, TimestampMs};
 
@@ -170,7 +170,7 @@ impl Hosted {
     pub(super) fn append(&mut self, append: Append, terms: AppendTerms, desk: &mut Desk) {
         let AppendTerms { acks, origin, deadline } = terms;
         let written = match self.check_append(acks, desk) {
-            Ok(()) => self.write(&append.records, origin, desk),
+            Ok(()) => self.write(&append.records, origin, append.coordinated, desk),
             Err(refused) => Err(refused),
         };
         match (written, acks) {
@@ -192,9 +192,11 @@ impl Hosted {
             let produced = Produced { base_offset: log_end, log_append_time, log_start };
             if is_as_known { Ok((log_end, produced)) } else { Err(ProduceError::Moved) }
         });
+        // It writes for a producer's transaction after it has been made sure that there is one.
+        let coordinated = Coordinated { verified: Verified::Waived, ..Coordinated::default() };
         for batch in &batches {
             if result.is_ok() {
-                result = self.write(batch, Origin::Coordinator, desk);
+                result = self.write(batch, Origin::Coordinator, coordinated, desk);
             }
         }
         match result {
@@ -228,11 +230,10 @@ impl Hosted {
         &mut self,
         records: &Bytes,
         origin: Origin,
+        coordinated: Coordinated,
         desk: &mut Desk,
     ) -> Result<(Offset, Produced), ProduceError> {
         let HostedRole::Leading(leader) = &mut self.role else { return Err(ProduceError::NotLeader) };
-        // A coordinator writes for a producer's transaction after it has been made sure that there is one.
-        let coordinated = Coordinated { verified: origin == Origin::Coordinator, ..Coordinated::default() };
         let (epoch, now) = (leader.leader_epoch(), desk.now.wall);
         let appended = match self.log.append_coordinated(records, epoch, origin, coordinated, now) {
             Ok(appended) => appended,
@@ -300,6 +301,21 @@ impl Hosted {
         let HostedRole::Leading(leader) = &mut self.role else { return };
         leader.alter_done(altered.proposed_at, altered.outcome, desk.now.monotonic, &mut desk.effects);
         self.carry_out(desk);
+    }
+
+    /// A coordinator is going to be asked whether this batch may begin a transaction.
+    pub(super) fn begin_verification(
+        &mut self,
+        batch: &FirstBatch,
+        now: TimestampMs,
+    ) -> Result<Option<Guard>, ProduceError> {
+        match &self.role {
+            HostedRole::Leading(_) => {
+                let began = self.log.begin_verification(batch, now);
+                began.map_err(|error| ProduceError::Append(AppendError::Producer(error)))
+            }
+            _ => Err(ProduceError::NotLeader),
+        }
     }
 
     /// The producers that the leader remembers; `None` of a follower.

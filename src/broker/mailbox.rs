@@ -14,7 +14,8 @@ use tokio::time::Instant;
 use super::clock::{self, Now};
 use super::flusher::FlushReport;
 use super::messages::{
-    AppendAt, DeleteRecords, Fetched, FollowerFetched, Host, IsrAltered, Produce, ReplicaSettings, RoleSpec,
+    AppendAt, BeginVerification, DeleteRecords, Fetched, FollowerFetched, Host, IsrAltered, Produce,
+    ReplicaSettings, RoleSpec,
 };
 use super::partitions::Partition;
 use super::shard::Shard;
@@ -34,6 +35,7 @@ pub enum Message {
     Produce(Produce),
     AppendAt(AppendAt),
     DeleteRecords(DeleteRecords),
+    BeginVerification(BeginVerification),
     /// The producers that a partition's leader remembers; `None` when it is not led here.
     Producers(TopicIdPartition, oneshot::Sender<Option<Vec<ActiveProducer>>>),
     /// Take over a partition whose log is open.

@@ -10,6 +10,7 @@ use crate::replica::{
     AckError, Acks, AlterOutcome, AlterPartition, Bounds, BoundsQuery, EpochEnd, FetchFrom, FollowerConfig,
     FollowerFetch, NotEnoughReplicas, Refusal, Registration, ReplicaConfig, Term, Wants,
 };
+use crate::storage::log::producer_state::{Coordinated, FirstBatch, Guard};
 use crate::storage::log::{AppendError, Log, LogError, Origin};
 use crate::types::{
     LeaderEpoch, MonotonicMs, Offset, PartitionEpoch, TimestampMs, TopicIdPartition, TopicPartition,
@@ -31,6 +32,7 @@ pub struct Produce {
 pub struct Append {
     pub partition: TopicIdPartition,
     pub records: Bytes,
+    pub coordinated: Coordinated,
     pub reply: ReplySlot<Result<Produced, ProduceError>>,
 }
 
@@ -44,6 +46,23 @@ pub struct AppendAt {
     pub log_end: Offset,
     pub batches: Vec<Bytes>,
     pub reply: ReplySlot<Result<Produced, ProduceError>>,
+}
+
+/// What is to be appended to one partition.
+#[derive(Clone, Debug)]
+pub struct Appending {
+    pub partition: TopicIdPartition,
+    pub records: Bytes,
+    /// What a transaction coordinator has said about it.
+    pub coordinated: Coordinated,
+}
+
+/// A coordinator is going to be asked whether a producer may begin a transaction in a partition.
+#[derive(Debug)]
+pub struct BeginVerification {
+    pub partition: TopicIdPartition,
+    pub batch: FirstBatch,
+    pub reply: ReplySlot<Result<Option<Guard>, ProduceError>>,
 }
 
 /// Records are appended and acknowledged as was asked for.

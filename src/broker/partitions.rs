@@ -15,14 +15,14 @@ use super::clock;
 use super::directory::Directory;
 use super::mailbox::{Message, ShardSender};
 use super::messages::{
-    Append, AppendAt, DeleteRecords, DeleteRecordsError, Fetched, FollowerFetched, IsrAltered, Produce,
-    ProduceError, Produced,
+    Append, AppendAt, Appending, BeginVerification, DeleteRecords, DeleteRecordsError, Fetched,
+    FollowerFetched, IsrAltered, Produce, ProduceError, Produced,
 };
 use super::read_replicas::ReadReplicas;
 use super::reply::{Gathered, gather};
 use super::waiters::Waiters;
 use crate::replica::Acks;
-use crate::storage::log::producer_state::ActiveProducer;
+use crate::storage::log::producer_state::{ActiveProducer, Coordinated, FirstBatch, Guard};
 use crate::storage::log::{Log, LogView, LogViews, Origin};
 use crate::types::{LeaderEpoch, NodeId, Offset, TopicIdPartition, TopicPartition};
 
@@ -189,12 +189,27 @@ impl Partitions {
         timeout_ms: i64,
         appends: Vec<(TopicIdPartition, Bytes)>,
     ) -> Gathered<Result<Produced, ProduceError>> {
+        let appends = appends.into_iter().map(|(partition, records)| {
+            let coordinated = Coordinated::default();
+            Appending { partition, records, coordinated }
+        });
+        self.append(acks, origin, timeout_ms, appends.collect()).await
+    }
+
+    /// The same for batches about which a transaction coordinator has said something.
+    pub async fn append(
+        &self,
+        acks: Option<Acks>,
+        origin: Origin,
+        timeout_ms: i64,
+        appends: Vec<Appending>,
+    ) -> Gathered<Result<Produced, ProduceError>> {
         let (replies, gathered) = gather(appends.len(), || Err(ProduceError::ShuttingDown));
         let deadline = clock::monotonic().plus(timeout_ms);
-        let appends = appends
-            .into_iter()
-            .zip(replies)
-            .map(|((partition, records), reply)| (partition, Append { partition, records, reply }));
+        let appends = appends.into_iter().zip(replies).map(|(appending, reply)| {
+            let Appending { partition, records, coordinated } = appending;
+            (partition, Append { partition, records, coordinated, reply })
+        });
         for (shard, appends) in self.by_shard(appends) {
             shard.send(Message::Produce(Produce { acks, origin, deadline, appends })).await;
         }
@@ -216,6 +231,20 @@ impl Partitions {
             self.shard_of(&partition).send(Message::AppendAt(append)).await;
         }
         gathered
+    }
+
+    /// Tells the leaders of partitions that a coordinator is going to be asked about these batches. The answers, in the order
+    /// of `batches`, are what the appends have to show; `None`: the transaction has begun there.
+    pub async fn begin_verifications(
+        &self,
+        batches: Vec<(TopicIdPartition, FirstBatch)>,
+    ) -> Vec<Result<Option<Guard>, ProduceError>> {
+        let (replies, gathered) = gather(batches.len(), || Err(ProduceError::ShuttingDown));
+        for ((partition, batch), reply) in batches.into_iter().zip(replies) {
+            let message = Message::BeginVerification(BeginVerification { partition, batch, reply });
+            self.shard_of(&partition).send(message).await;
+        }
+        gathered.all().await
     }
 
     /// Deletes records below an offset (`None`: the high watermark); answers with the low watermark.

@@ -12,7 +12,9 @@ use super::clock::Now;
 use super::hosted::{AppendTerms, Desk, Hosted};
 use super::lease::Lease;
 use super::mailbox::Message;
-use super::messages::{AppendAt, DeleteRecords, DeleteRecordsError, Host, Produce, ProduceError};
+use super::messages::{
+    AppendAt, BeginVerification, DeleteRecords, DeleteRecordsError, Host, Produce, ProduceError,
+};
 use super::outbox::Outlets;
 use crate::types::{MonotonicMs, NodeId, TopicIdPartition};
 
@@ -112,6 +114,7 @@ impl Shard {
                 }
             }
             Message::DeleteRecords(request) => self.delete_records(request),
+            Message::BeginVerification(begin) => self.begin_verification(begin),
             Message::Producers(id, reply) => {
                 let producers = self.hosted.get(&id).and_then(Hosted::active_producers);
                 // Nobody listens when the connection has gone away.
@@ -175,6 +178,16 @@ impl Shard {
             let error = self.absent(&id, DeleteRecordsError::Offline, DeleteRecordsError::NotHosted);
             request.reply.answer(Err(error));
         }
+    }
+
+    fn begin_verification(&mut self, begin: BeginVerification) {
+        let now = self.desk.now.wall;
+        let began = match self.hosted.get_mut(&begin.partition) {
+            Some(hosted) => hosted.begin_verification(&begin.batch, now),
+            None => Err(self.absent(&begin.partition, ProduceError::Offline, ProduceError::NotHosted)),
+        };
+        self.next_sweep.get_or_insert(self.desk.now.monotonic.plus(TAIL_KEPT_MS));
+        begin.reply.answer(began);
     }
 
     fn absent<E>(&self, id: &TopicIdPartition, offline: E, not_hosted: E) -> E {

@@ -19,6 +19,7 @@ typed_config! {
         controlled_shutdown_enable: bool = "controlled.shutdown.enable",
         delete_topic_enable: bool = "delete.topic.enable",
         fetch_max_bytes: i32 = "fetch.max.bytes",
+        transaction_partition_verification_enable: bool = "transaction.partition.verification.enable",
         max_incremental_fetch_session_cache_slots: i32 = "max.incremental.fetch.session.cache.slots",
         max_request_partition_size_limit: i32 = "max.request.partition.size.limit",
 

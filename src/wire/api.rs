@@ -117,6 +117,9 @@ macro_rules! for_each_api {
               $crate::wire::messages::OffsetForLeaderEpochRequest
                   => $crate::wire::messages::OffsetForLeaderEpochResponse,
               offset_for_leader_epoch::handle }
+            { 27, WriteTxnMarkers, 1..=2, flexible 1, [broker], advertised 1,
+              $crate::wire::messages::WriteTxnMarkersRequest => $crate::wire::messages::WriteTxnMarkersResponse,
+              write_txn_markers::handle }
             { 32, DescribeConfigs, 1..=4, flexible 4, [broker, controller], advertised 1,
               $crate::wire::messages::DescribeConfigsRequest => $crate::wire::messages::DescribeConfigsResponse,
               describe_configs::handle }

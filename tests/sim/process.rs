@@ -39,6 +39,7 @@ use crate::metadata::topics::LeaderRecoveryState;
 use crate::replica::AlterOutcome;
 use crate::storage::checkpoint::MetaProperties;
 use crate::storage::disk::Disk;
+use crate::storage::log::producer_state::Coordinated;
 use crate::storage::log::{AppendError, Budgets, Origin};
 use crate::storage::log_dir::{Claim, LogDir, LogDirError, Owner};
 use crate::types::{BrokerEpoch, DirectoryId, NodeId, TopicIdPartition, Uuid};
@@ -436,7 +437,7 @@ impl Process {
             acks: Some(acks),
             origin: Origin::Client,
             deadline: now.monotonic.plus(PRODUCE_LIMIT_MS),
-            appends: vec![Append { partition, records, reply }],
+            appends: vec![Append { partition, records, coordinated: Coordinated::default(), reply }],
         };
         let sent = self.partitions.shard_of(&partition).send(Message::Produce(produce));
         sent.now_or_never().expect("there is room in the mailbox");

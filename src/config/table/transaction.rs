@@ -28,7 +28,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
     int("transaction.remove.expired.transaction.cleanup.interval.ms", "3600000").at_least(1).low()
         .instead(NO_TXN)
         .doc("How often forgotten transactional ids are removed."),
-    boolean("transaction.partition.verification.enable", "true").low().cluster_wide().instead(NO_TXN)
+    boolean("transaction.partition.verification.enable", "true").low().cluster_wide()
         .doc("Whether a write is checked against an open transaction."),
     int("add.partitions.to.txn.retry.backoff.ms", "20").at_least(1).high().instead(NO_TXN)
         .doc("How long adding a partition waits for the transaction before to end, at first."),

@@ -73,7 +73,7 @@ pub use view::{LogView, LogViews, ReadError, ReadPlan};
 use crate::storage::disk;
 use crate::types::{LeaderEpoch, Offset, TimestampMs};
 use lazy_file::Place;
-use producer_state::ProducerState;
+use producer_state::{FirstBatch, Guard, ProducerError, ProducerState};
 use segment::Segment;
 use snapshots::Snapshots;
 use tail_cache::TailCache;
@@ -223,6 +223,15 @@ impl Log {
     /// What the log knows of idempotent and transactional producers.
     pub fn producers(&self) -> &ProducerState {
         &self.producers
+    }
+
+    /// A producer wants to begin a transaction here, and its coordinator is going to be asked. `None`: it has one open.
+    pub fn begin_verification(
+        &mut self,
+        batch: &FirstBatch,
+        now: TimestampMs,
+    ) -> Result<Option<Guard>, ProducerError> {
+        self.producers.begin_verification(batch, now)
     }
 
     /// Forgets the producers that have not written for `producer.id.expiration.ms`; returns how many those are.

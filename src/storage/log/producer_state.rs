@@ -12,6 +12,7 @@
 
 mod entry;
 pub mod snapshot;
+mod verification;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,6 +25,8 @@ use crate::wire::batch::{BatchHeader, NO_SEQUENCE};
 use crate::wire::control::{ControlError, EndTxnMarker, TxnResult};
 
 pub use entry::{ProducerEntry, SequencedBatch};
+use verification::Verifications;
+pub use verification::{FirstBatch, Guard};
 
 /// Why a producer's batch is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -32,6 +35,8 @@ pub enum ProducerError {
     Fenced { producer_id: ProducerId, epoch: ProducerEpoch, current: ProducerEpoch },
     #[error("producer {producer_id} sent sequence {sequence} after {last}")]
     OutOfOrderSequence { producer_id: ProducerId, sequence: i32, last: i32 },
+    #[error("producer {producer_id} sent sequence {sequence} before {lowest}, which it asked to write first")]
+    PastLowestSequence { producer_id: ProducerId, sequence: i32, lowest: i32 },
     #[error("producer {producer_id} wrote outside of its open transaction")]
     NotTransactional { producer_id: ProducerId },
     #[error("producer {producer_id} has no transaction of which this partition is known to be a part")]
@@ -55,12 +60,22 @@ pub enum MarkerEpoch {
     Later,
 }
 
+/// Whether the partition is part of a transaction that the producer has open (KIP-890). Without this no transaction
+/// begins here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verified {
+    #[default]
+    No,
+    /// The coordinator has said so after the guard was given out.
+    By(Guard),
+    /// It is not wanted that coordinators are asked.
+    Waived,
+}
+
 /// What the transaction coordinator has said about an append, as far as it was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coordinated {
-    /// The partition is part of a transaction that the producer has open (KIP-890). Without this no transaction begins
-    /// here: one that no coordinator knows of would never end.
-    pub verified: bool,
+    pub verified: Verified,
     /// Of a marker that it wrote.
     pub marker_epoch: MarkerEpoch,
 }
@@ -141,6 +156,7 @@ pub struct ProducerState {
     ongoing: BTreeMap<Offset, ProducerId>,
     /// Ended ones by their first offset, with that of the marker, until the marker is replicated.
     unreplicated: BTreeMap<Offset, Offset>,
+    verifications: Verifications,
     /// The offset up to which batches are accounted for.
     end: Offset,
 }
@@ -191,7 +207,7 @@ impl ProducerState {
 
     /// Nothing is remembered, so that nothing can be lost by forgetting.
     pub fn is_empty(&self) -> bool {
-        self.producers.is_empty() && self.unreplicated.is_empty()
+        self.producers.is_empty() && self.unreplicated.is_empty() && self.verifications.is_empty()
     }
 
     pub fn get(&self, producer_id: ProducerId) -> Option<&ProducerEntry> {
@@ -209,6 +225,35 @@ impl ProducerState {
     /// Whether the producer has a transaction open in this epoch.
     pub fn has_open_transaction(&self, producer_id: ProducerId, epoch: ProducerEpoch) -> bool {
         self.get(producer_id).is_some_and(|e| e.current_txn_first_offset.is_some() && e.epoch == epoch)
+    }
+
+    /// The coordinator is going to be asked whether the producer may begin a transaction here. `None`: it has one open.
+    pub fn begin_verification(
+        &mut self,
+        batch: &FirstBatch,
+        now: TimestampMs,
+    ) -> Result<Option<Guard>, ProducerError> {
+        let FirstBatch { producer_id, epoch, .. } = *batch;
+        match self.get(producer_id) {
+            Some(entry) if epoch < entry.epoch => {
+                Err(ProducerError::Fenced { producer_id, epoch, current: entry.epoch })
+            }
+            _ if self.has_open_transaction(producer_id, epoch) => Ok(None),
+            _ => Ok(Some(self.verifications.begin(batch, now))),
+        }
+    }
+
+    /// Goes on as `state`, which was made of the log anew.
+    pub fn become_state(&mut self, state: ProducerState) {
+        *self = ProducerState { verifications: self.verifications.restart(), ..state };
+    }
+
+    fn may_begin(&self, producer_id: ProducerId, verified: Verified) -> bool {
+        match verified {
+            Verified::No => false,
+            Verified::By(guard) => self.verifications.holds(producer_id, guard),
+            Verified::Waived => true,
+        }
     }
 
     /// Checks a batch that has its offsets but is not written yet. `body` holds its records.
@@ -231,10 +276,11 @@ impl ProducerState {
                 }
                 check_epoch(header, entry)?;
                 let open = entry.current_txn_first_offset.is_some() && header.producer_epoch == entry.epoch;
-                if *transactional && !open && !coordinated.verified {
+                if *transactional && !open && !self.may_begin(header.producer_id, coordinated.verified) {
                     return Err(ProducerError::Unverified { producer_id: header.producer_id });
                 }
                 if origin == Origin::Client {
+                    self.check_verified_sequence(header, entry)?;
                     check_sequence(header, entry)?;
                 }
                 if entry.current_txn_first_offset.is_some() && !transactional {
@@ -250,6 +296,24 @@ impl ProducerState {
         Ok(Checked::Append(Update(change)))
     }
 
+    /// While a producer is being asked about, its batches are written in order, whichever of them is verified first.
+    fn check_verified_sequence(
+        &self,
+        header: &BatchHeader,
+        entry: &ProducerEntry,
+    ) -> Result<(), ProducerError> {
+        let BatchHeader { producer_id, base_sequence: sequence, .. } = *header;
+        let Some(verification) = self.verifications.get(producer_id) else { return Ok(()) };
+        if verification.raises_epoch && sequence != 0 && entry.last_batch().is_none() {
+            return Err(ProducerError::OutOfOrderSequence { producer_id, sequence, last: NO_SEQUENCE });
+        }
+        let lowest = verification.lowest_sequence;
+        if sequence > lowest {
+            return Err(ProducerError::PastLowestSequence { producer_id, sequence, lowest });
+        }
+        Ok(())
+    }
+
     /// Notes a batch that was written. A marker may have ended a transaction, which then counts as unstable until
     /// the marker is below the high watermark.
     pub fn apply(&mut self, update: Update) -> Option<CompletedTxn> {
@@ -258,6 +322,9 @@ impl ProducerState {
             Change::Data { producer_id, epoch, batch, transactional } => {
                 let entry = self.producers.entry(producer_id).or_insert(ProducerEntry::EMPTY);
                 entry.push(epoch, batch);
+                if transactional {
+                    self.verifications.begun(producer_id);
+                }
                 if transactional && entry.current_txn_first_offset.is_none() {
                     entry.current_txn_first_offset = Some(batch.first_offset());
                     self.ongoing.insert(batch.first_offset(), producer_id);
@@ -268,6 +335,7 @@ impl ProducerState {
             Change::Marker { producer_id, epoch, offset, marker } => {
                 let entry = self.producers.entry(producer_id).or_insert(ProducerEntry::EMPTY);
                 let first_offset = entry.end_transaction(epoch, &marker);
+                self.verifications.ended(producer_id, epoch);
                 self.advance_end(offset.plus(1));
                 let first_offset = first_offset?;
                 self.ongoing.remove(&first_offset);
@@ -329,6 +397,7 @@ impl ProducerState {
     pub fn expire(&mut self, expired_before: TimestampMs) -> usize {
         let before = self.producers.len();
         self.producers.retain(|_, entry| !entry.has_expired(expired_before));
+        self.verifications.expire(expired_before);
         if self.producers.len() < self.producers.capacity() / 4 {
             self.producers.shrink_to_fit();
         }

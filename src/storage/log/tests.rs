@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::producer_state::Coordinated;
+use super::producer_state::{Coordinated, Verified};
 use super::*;
 use crate::storage::disk::Disk;
 use crate::storage::sim_disk::SimDisk;
@@ -247,7 +247,7 @@ impl World {
         }
         let batch = builder.build().unwrap();
         let (base, epoch) = (self.log.log_end(), LeaderEpoch(self.epoch));
-        let coordinated = Coordinated { verified: true, ..Coordinated::default() };
+        let coordinated = Coordinated { verified: Verified::Waived, ..Coordinated::default() };
         let appended = self.log.append_coordinated(&batch, epoch, Origin::Client, coordinated, now).unwrap();
         assert_eq!((appended.first_offset, appended.duplicate), (base, false));
         self.keep(base, &vec![1000; records], placed(&batch, base, epoch));

@@ -92,7 +92,7 @@ impl Log {
             self.place.sync()?;
         }
         // Who knew nobody then knows nobody now.
-        self.producers = if self.producers.is_empty() {
+        let rebuilt = if self.producers.is_empty() {
             ProducerState::new(offset)
         } else {
             let replay = Replay {
@@ -104,6 +104,7 @@ impl Log {
             };
             self.snapshots.rebuild(&replay, offset, now)?
         };
+        self.producers.become_state(rebuilt);
         self.producers.on_high_watermark(self.ruler.high_watermark);
         Ok(())
     }
@@ -125,7 +126,7 @@ impl Log {
         let doomed = self.segments.to_vec();
         self.remove_now(&doomed)?;
         self.snapshots.retain(&self.place, |_| false)?;
-        self.producers = ProducerState::new(start);
+        self.producers.become_state(ProducerState::new(start));
         self.segments = [Arc::new(Segment::create(self.place.clone(), start)?)].into();
         self.dir_changes.note();
         self.active = Active::new(now);

@@ -208,7 +208,9 @@ pub fn validate(
     }
     if changed || target.is_some() {
         header.seal(&body);
-        check_size(header.size_in_bytes(), rules)?;
+        if !is_marker(&header, origin) {
+            check_size(header.size_in_bytes(), rules)?;
+        }
     }
     Ok(Validated { header, body, recompressed: target.is_some() })
 }
@@ -233,9 +235,16 @@ fn check_envelope(
     if origin == Origin::Client && header.base_offset != Offset::ZERO {
         return Err(InvalidBatch::BaseOffset(header.base_offset).into());
     }
-    check_size(size, rules)?;
+    if !is_marker(&header, origin) {
+        check_size(size, rules)?;
+    }
     header.check_crc(records)?;
     Ok((header, header.compression()?))
+}
+
+/// A transaction must end also where the topic takes less than a marker by now.
+fn is_marker(header: &BatchHeader, origin: Origin) -> bool {
+    origin == Origin::Coordinator && header.is_control()
 }
 
 fn check_size(size: usize, rules: &Rules) -> Result<(), ValidationError> {

@@ -64,6 +64,8 @@ pub use super::fetch_response::FetchResponse;
 pub use super::list_offsets::{self as list_offsets_request, ListOffsetsRequest};
 pub use super::list_offsets::{self as list_offsets_response, ListOffsetsResponse};
 pub use super::unregister_controller::{UnregisterControllerRequest, UnregisterControllerResponse};
+pub use super::write_txn_markers::{self as write_txn_markers_request, WriteTxnMarkersRequest};
+pub use super::write_txn_markers::{self as write_txn_markers_response, WriteTxnMarkersResponse};
 
 pub use super::raft::{
     ConfirmRequest, ConfirmResponse, ObserverPollRequest, ObserverPollResponse, ProposeRequest,

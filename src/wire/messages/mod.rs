@@ -247,6 +247,7 @@ pub mod fetch_response;
 pub mod groups;
 pub mod list_offsets;
 pub mod unregister_controller;
+pub mod write_txn_markers;
 pub mod raft;
 
 pub use apis::*;

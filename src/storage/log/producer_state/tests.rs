@@ -45,7 +45,7 @@ fn marker(id: ProducerId, epoch: i16, offset: i64, result: TxnResult, coordinato
 
 fn check(state: &ProducerState, batch: &Written, origin: Origin) -> Result<Checked, ProducerError> {
     let (header, body) = batch.parts();
-    state.check(&header, body, origin, Coordinated { verified: true, ..Coordinated::default() })
+    state.check(&header, body, origin, Coordinated { verified: Verified::Waived, ..Coordinated::default() })
 }
 
 /// Checks and applies.
@@ -243,6 +243,111 @@ fn version_2_of_transactions_wants_markers_of_a_later_epoch() {
     let mut last = ProducerState::default();
     client(&mut last, &data(P, i16::MAX, 0, 0, 1, true)).unwrap();
     assert!(later(&last, i16::MAX).is_ok());
+}
+
+/// Asks for the guard of a batch.
+fn verify(state: &mut ProducerState, id: ProducerId, epoch: i16, sequence: i32, raises_epoch: bool) -> Guard {
+    let batch = FirstBatch { producer_id: id, epoch: ProducerEpoch(epoch), sequence, raises_epoch };
+    state.begin_verification(&batch, TimestampMs(1_000)).unwrap().unwrap()
+}
+
+fn check_with(state: &ProducerState, batch: &Written, guard: Guard) -> Result<Checked, ProducerError> {
+    let (header, body) = batch.parts();
+    let coordinated = Coordinated { verified: Verified::By(guard), ..Coordinated::default() };
+    state.check(&header, body, Origin::Client, coordinated)
+}
+
+#[test]
+fn a_coordinators_word_of_before_a_marker_begins_nothing_after_it() {
+    let mut state = ProducerState::default();
+    let unverified = Err(ProducerError::Unverified { producer_id: P });
+    let guard = verify(&mut state, P, 0, 0, false);
+    let first = data(P, 0, 0, 0, 1, true);
+    assert!(check_with(&state, &first, guard).is_ok());
+    // The guard is the producer's alone.
+    let theirs = verify(&mut state, Q, 0, 0, false);
+    assert_eq!(check_with(&state, &first, theirs), unverified);
+    append(&mut state, &marker(P, 0, 0, TxnResult::Abort, 0), Origin::Coordinator).unwrap();
+    assert_eq!(check_with(&state, &first, guard), unverified);
+    // Asked anew it may begin, and that guard is spent by it.
+    let guard = verify(&mut state, P, 0, 0, false);
+    let Ok(Checked::Append(update)) = check_with(&state, &first, guard) else { panic!() };
+    state.apply(update);
+    append(&mut state, &marker(P, 0, 1, TxnResult::Commit, 0), Origin::Coordinator).unwrap();
+    assert_eq!(check_with(&state, &data(P, 0, 1, 2, 1, true), guard), unverified);
+    // While it is open there is nothing to ask.
+    client(&mut state, &data(P, 0, 1, 2, 1, true)).unwrap();
+    let batch = FirstBatch { producer_id: P, epoch: ProducerEpoch(0), sequence: 2, raises_epoch: false };
+    assert_eq!(state.begin_verification(&batch, TimestampMs(0)), Ok(None));
+    // A producer of before is told at once.
+    client(&mut state, &data(P, 1, 0, 3, 1, true)).unwrap();
+    assert!(matches!(
+        state.begin_verification(&batch, TimestampMs(0)),
+        Err(ProducerError::Fenced { epoch: ProducerEpoch(0), current: ProducerEpoch(1), .. })
+    ));
+}
+
+#[test]
+fn the_next_transactions_guard_outlives_the_marker_of_the_one_before_when_epochs_tell_them_apart() {
+    let mut state = ProducerState::default();
+    client(&mut state, &data(P, 5, 0, 0, 1, true)).unwrap();
+    let guard = verify(&mut state, P, 6, 0, true);
+    append(&mut state, &marker(P, 6, 1, TxnResult::Commit, 0), Origin::Coordinator).unwrap();
+    assert!(check_with(&state, &data(P, 6, 0, 2, 1, true), guard).is_ok());
+    append(&mut state, &marker(P, 7, 2, TxnResult::Abort, 0), Origin::Coordinator).unwrap();
+    assert!(check_with(&state, &data(P, 7, 0, 3, 1, true), guard).is_err());
+}
+
+#[test]
+fn while_a_producer_is_asked_about_its_lowest_sequence_comes_first() {
+    let mut state = ProducerState::default();
+    let guard = verify(&mut state, P, 0, 5, false);
+    assert_eq!(verify(&mut state, P, 0, 2, false), guard);
+    assert_eq!(verify(&mut state, P, 0, 9, false), guard);
+    assert_eq!(
+        check_with(&state, &data(P, 0, 5, 0, 1, true), guard),
+        Err(ProducerError::PastLowestSequence { producer_id: P, sequence: 5, lowest: 2 })
+    );
+    assert!(check_with(&state, &data(P, 0, 2, 0, 1, true), guard).is_ok());
+    // A new epoch counts anew.
+    assert_eq!(verify(&mut state, P, 1, 7, false), guard);
+    assert!(check_with(&state, &data(P, 1, 7, 0, 1, true), guard).is_ok());
+
+    // Who raises the epoch with each transaction always begins at 0.
+    let guard = verify(&mut state, Q, 0, 3, true);
+    assert!(matches!(
+        check_with(&state, &data(Q, 0, 3, 0, 1, true), guard),
+        Err(ProducerError::OutOfOrderSequence { sequence: 3, .. })
+    ));
+    verify(&mut state, Q, 0, 0, true);
+    assert!(check_with(&state, &data(Q, 0, 0, 0, 1, true), guard).is_ok());
+}
+
+#[test]
+fn guards_expire_and_do_not_outlive_a_log_that_was_cut() {
+    let mut state = ProducerState::default();
+    let guard = verify(&mut state, P, 0, 0, false);
+    assert!(!state.is_empty());
+    state.expire(TimestampMs(999));
+    assert!(check_with(&state, &data(P, 0, 0, 0, 1, true), guard).is_ok());
+    state.expire(TimestampMs(1_000));
+    assert!(check_with(&state, &data(P, 0, 0, 0, 1, true), guard).is_err() && state.is_empty());
+
+    let guard = verify(&mut state, P, 0, 0, false);
+    state.become_state(ProducerState::new(Offset(0)));
+    let fresh = verify(&mut state, P, 0, 0, false);
+    assert_ne!(fresh, guard);
+    assert!(check_with(&state, &data(P, 0, 0, 0, 1, true), guard).is_err());
+}
+
+#[test]
+fn made_up_producers_fill_no_memory() {
+    let mut state = ProducerState::default();
+    let first = verify(&mut state, P, 0, 0, false);
+    for id in 100..100 + (1 << 16) {
+        verify(&mut state, ProducerId(id), 0, 0, false);
+    }
+    assert!(check_with(&state, &data(P, 0, 0, 0, 1, true), first).is_err(), "all begin anew");
 }
 
 #[test]

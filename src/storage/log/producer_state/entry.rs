@@ -112,6 +112,16 @@ impl ProducerEntry {
         self.last_timestamp = batch.timestamp;
     }
 
+    /// Puts the batches back that it wrote in this epoch before those that are remembered.
+    pub(super) fn recall(&mut self, earlier: impl Iterator<Item = SequencedBatch>) {
+        let (known, timestamp) = (self.clone(), self.last_timestamp);
+        self.batch_count = 0;
+        for batch in earlier.chain(known.batches().iter().copied()) {
+            self.push(known.epoch, batch);
+        }
+        self.last_timestamp = timestamp;
+    }
+
     /// Ends the open transaction and returns where it began.
     pub(super) fn end_transaction(&mut self, epoch: ProducerEpoch, marker: &EndTxnMarker) -> Option<Offset> {
         self.set_epoch(epoch);

@@ -430,6 +430,15 @@ proptest! {
             prop_assert_eq!(live.active_producers(), restored.active_producers());
             prop_assert_eq!(live.first_undecided_offset(), restored.first_undecided_offset());
             prop_assert_eq!(live.end(), restored.end());
+            // Also the batches before the last, which a producer may send again.
+            let batches = |state: &ProducerState, id| {
+                let batches = state.get(id).unwrap().batches().iter();
+                batches.map(|batch| (batch.last_sequence, batch.last_offset, batch.offset_delta)).collect::<Vec<_>>()
+            };
+            for producer in live.active_producers() {
+                let id = producer.producer_id;
+                prop_assert_eq!(batches(&live, id), batches(&restored, id));
+            }
         }
     }
 }

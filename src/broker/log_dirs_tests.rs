@@ -42,6 +42,7 @@ fn replica(topic: u128, directory: DirectoryId) -> Replica {
         removing: Vec::new(),
         adding: Vec::new(),
         elr: Vec::new(),
+        lossy_epoch: crate::types::LeaderEpoch::UNKNOWN,
         last_known_elr: Vec::new(),
         leader: ME,
         leader_recovery_state: LeaderRecoveryState::Recovered,

@@ -262,7 +262,8 @@ impl Reconciler {
         let (leader_epoch, partition_epoch) = (registration.leader_epoch, registration.partition_epoch);
         if registration.leader != self.me {
             let may_lack_committed = registration.leader_recovery_state == LeaderRecoveryState::Recovering;
-            return RoleSpec::Follow(Term { leader: registration.leader, leader_epoch, may_lack_committed });
+            let (leader, lossy_epoch) = (registration.leader, registration.lossy_epoch);
+            return RoleSpec::Follow(Term { leader, leader_epoch, lossy_epoch, may_lack_committed });
         }
         let replicas = registration.replicas.iter().map(|node| (*node, standing(*node, image))).collect();
         let isr = registration.isr.clone();

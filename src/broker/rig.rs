@@ -70,6 +70,7 @@ pub(super) fn follow(leader: i32, leader_epoch: i32) -> RoleSpec {
     RoleSpec::Follow(Term {
         leader: NodeId(leader),
         leader_epoch: LeaderEpoch(leader_epoch),
+        lossy_epoch: LeaderEpoch::UNKNOWN,
         may_lack_committed: false,
     })
 }

@@ -311,7 +311,11 @@ impl Follower {
     fn cut(&mut self, to: Offset, out: &mut Vec<FollowerEffect>) {
         let below = fault::is_active(Fault::CutsBelowHighWatermark);
         let to = if below { Offset((self.log.high_watermark.0 - 1).max(0)) } else { to };
-        if to < self.log.high_watermark && !self.term.may_lack_committed && !below {
+        // A log without anything since an unclean election is of a history that was given up, be it committed or not.
+        let is_given_up = self.last_epoch.is_none_or(|last| last < self.term.lossy_epoch)
+            && self.term.lossy_epoch != LeaderEpoch::UNKNOWN;
+        let may_lack = self.term.may_lack_committed || is_given_up;
+        if to < self.log.high_watermark && !may_lack && !below {
             return self.stop(Stopped::LacksCommitted { from: to }, out);
         }
         self.cuts += 1;

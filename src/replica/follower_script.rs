@@ -28,6 +28,7 @@ fn term(args: &Args<'_>, flags: &[&str]) -> Term {
     Term {
         leader: NodeId(args.int("leader", 1) as i32),
         leader_epoch: LeaderEpoch(args.int("epoch", 1) as i32),
+        lossy_epoch: LeaderEpoch(args.int("lossy_epoch", -1) as i32),
         may_lack_committed: flags.contains(&"lossy"),
     }
 }

@@ -10,6 +10,9 @@ use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset};
 pub struct Term {
     pub leader: NodeId,
     pub leader_epoch: LeaderEpoch,
+    /// The last epoch whose leader was elected uncleanly, `UNKNOWN` if none was. It and those after it may lack what was committed
+    /// in earlier ones.
+    pub lossy_epoch: LeaderEpoch,
     /// Whether this leader may rightly lack records below the local high watermark: leaders of the topic may be elected
     /// uncleanly, or its acknowledgements do not wait for the disk. Without it such a leader is not followed.
     pub may_lack_committed: bool,

@@ -502,6 +502,7 @@ impl World {
         let term = Term {
             leader: NodeId(self.leader as i32),
             leader_epoch: registration.leader_epoch,
+            lossy_epoch: LeaderEpoch::UNKNOWN,
             may_lack_committed: false,
         };
         let leads = self.leader == at;

@@ -105,6 +105,7 @@ fn new_partition(image: &Image, replicas: Vec<NodeId>) -> Option<PartitionRegist
         elr: Vec::new(),
         last_known_elr: Vec::new(),
         leader_recovery_state: LeaderRecoveryState::Recovered,
+        lossy_epoch: LeaderEpoch::UNKNOWN,
         leader_epoch: LeaderEpoch::ZERO,
         partition_epoch: PartitionEpoch(0),
     })

@@ -46,6 +46,9 @@ pub struct PartitionRegistration {
     /// `NodeId::NONE` when there is none.
     pub leader: NodeId,
     pub leader_recovery_state: LeaderRecoveryState,
+    /// The epoch of the last leader that was elected uncleanly; `UNKNOWN` when none was. Who has nothing of it or of a later
+    /// one may have more committed records than its leader, and must give them up.
+    pub lossy_epoch: LeaderEpoch,
     pub leader_epoch: LeaderEpoch,
     pub partition_epoch: PartitionEpoch,
 }
@@ -99,6 +102,7 @@ impl PartitionRegistration {
             last_known_elr: nodes(record.last_known_elr.as_deref().unwrap_or_default()),
             leader: NodeId(record.leader),
             leader_recovery_state: LeaderRecoveryState::from_code(record.leader_recovery_state),
+            lossy_epoch: LeaderEpoch(record.lossy_epoch),
             leader_epoch: LeaderEpoch(record.leader_epoch),
             partition_epoch: PartitionEpoch(record.partition_epoch),
         }
@@ -120,6 +124,7 @@ impl PartitionRegistration {
             adding_replicas: raw(&self.adding),
             leader: self.leader.0,
             leader_recovery_state: self.leader_recovery_state.code(),
+            lossy_epoch: self.lossy_epoch.0,
             leader_epoch: self.leader_epoch.0,
             partition_epoch: self.partition_epoch.0,
             ..PartitionRecord::default()
@@ -160,6 +165,10 @@ impl PartitionRegistration {
         }
         if record.leader_recovery_state >= 0 {
             self.leader_recovery_state = LeaderRecoveryState::from_code(record.leader_recovery_state);
+        }
+        let is_led_anew = record.leader >= 0;
+        if is_led_anew && self.leader_recovery_state == LeaderRecoveryState::Recovering {
+            self.lossy_epoch = self.leader_epoch;
         }
         self.partition_epoch.0 += 1;
     }

@@ -59,6 +59,8 @@ messages! {
         directories: [uuid] "1+",
         eligible_leader_replicas: [int32] "2+" nullable "2+" tagged "2+" tag 1 = null,
         last_known_elr: [int32] "2+" nullable "2+" tagged "2+" tag 2 = null,
+        /// Ours alone: the epoch of the last leader that was elected uncleanly; in Kafka's log that is known from the changes.
+        lossy_epoch: int32 "0+" tagged "0+" tag 10000 = -1,
     }
 
     /// One configuration value of a resource; a null value removes it.

@@ -180,6 +180,9 @@ impl Script {
             ids(&partition.last_known_elr),
             partition.leader_recovery_state
         );
+        if partition.lossy_epoch != LeaderEpoch::UNKNOWN {
+            let _ = write!(text, " since epoch {}", partition.lossy_epoch);
+        }
         if partition.is_reassigning() {
             let (adding, removing) = (ids(&partition.adding), ids(&partition.removing));
             let _ = write!(text, " adding {adding:?} removing {removing:?}");

@@ -3,7 +3,7 @@
 //! A simulation sets the clock of its thread; then no time passes by itself.
 
 use std::sync::OnceLock;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::types::{MonotonicMs, TimestampMs};
 
@@ -52,11 +52,46 @@ pub fn wall() -> TimestampMs {
     TimestampMs(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// The clock that never goes back; it starts at zero when it is first asked.
+/// The clock that never goes back; it starts at zero when it is first asked. It goes on while the machine sleeps: others do not
+/// wait for a broker whose host was suspended, and it must not take itself for the leader that it was.
 pub fn monotonic() -> MonotonicMs {
     if let Some(now) = simulated() {
         return now.monotonic;
     }
+    static START: OnceLock<i64> = OnceLock::new();
+    let now = since_boot_ms();
+    MonotonicMs(now.saturating_sub(*START.get_or_init(|| now)).max(0))
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn since_boot_ms() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec.saturating_mul(1000).saturating_add(now.tv_nsec / 1_000_000)
+}
+
+/// Elsewhere the clock may stand while the machine sleeps.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn since_boot_ms() -> i64 {
+    use std::time::Instant;
     static START: OnceLock<Instant> = OnceLock::new();
-    MonotonicMs(i64::try_from(START.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(i64::MAX))
+    i64::try_from(START.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// `/proc/uptime` counts the time in which the machine slept.
+    #[test]
+    fn it_counts_the_time_since_the_machine_was_started() {
+        let uptime_ms = || {
+            let text = std::fs::read_to_string("/proc/uptime").unwrap();
+            let (seconds, hundredths) = text.split(' ').next().unwrap().split_once('.').unwrap();
+            seconds.parse::<i64>().unwrap() * 1000 + hundredths.parse::<i64>().unwrap() * 10
+        };
+        let (before, now, after) = (uptime_ms(), since_boot_ms(), uptime_ms());
+        assert!(before <= now && now < after + 10, "{before} {now} {after}");
+        let earlier = monotonic();
+        assert!(earlier <= monotonic());
+    }
 }

@@ -1,6 +1,6 @@
 //! Until when this broker may take itself for unfenced. An answered heartbeat renews it; a process that was stopped for a
 //! while, or is cut off from the active controller, finds that it has run out, before anybody tells it that others lead its
-//! partitions now.
+//! partitions now. The clock by which that is judged goes on while the host sleeps (`clock::monotonic`).
 //!
 //! Invariant: it reaches to [`LEASE_MS`] after the last answered heartbeat was *sent*, which is less than the controller
 //! waits before it fences a silent broker.

@@ -56,6 +56,15 @@ impl Fault {
     ];
     pub(crate) const OF_LEADER: [Fault; 4] =
         [Fault::CommitsUnflushed, Fault::LosesIsrShrink, Fault::ExpandsTooEarly, Fault::AcknowledgesEarly];
+    /// Those that only show where all parts play together.
+    pub(crate) const OF_CLUSTER: [Fault; 6] = [
+        Fault::TakesLateReports,
+        Fault::ElectsOutsideIsr,
+        Fault::SkipsEpochBump,
+        Fault::KeepsLostReplicas,
+        Fault::ForgetsProducers,
+        Fault::IgnoresFailedSync,
+    ];
 }
 
 #[cfg(test)]

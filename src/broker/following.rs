@@ -23,6 +23,8 @@ pub(super) struct Following {
     leader_recovers: bool,
     /// What the leader last said to be committed: who lacks that is not in sync, and may be throttled.
     committed: Option<Offset>,
+    /// The leader last said that its high watermark waits for what is flushed here, be the setting of this broker what it may.
+    pub(super) leader_counts_flushed: bool,
     /// What was last told, and to whose fetcher.
     told: Option<(NodeId, Wants, bool)>,
     /// The fetcher waits for word, also when nothing has changed.
@@ -51,9 +53,14 @@ impl Hosted {
             self.resign(desk);
             let config = self.config.follower.core;
             let core = Follower::new(told_to, self.follower_log(), config, &mut desk.follower_effects);
-            let following =
-                Following { core, leader_recovers, committed: None, told: None, owes_word: false };
-            self.role = HostedRole::Following(Box::new(following));
+            self.role = HostedRole::Following(Box::new(Following {
+                core,
+                leader_recovers,
+                committed: None,
+                leader_counts_flushed: false,
+                told: None,
+                owes_word: false,
+            }));
         }
         let HostedRole::Following(following) = &self.role else { return };
         let leadership = Leadership {
@@ -81,12 +88,13 @@ impl Hosted {
         let now = desk.now.monotonic;
         let HostedRole::Following(following) = &mut self.role else { return };
         following.owes_word = true;
-        let Following { core, committed, .. } = &mut **following;
+        let Following { core, committed, leader_counts_flushed, .. } = &mut **following;
         let out = &mut desk.follower_effects;
         let mut came = Bytes::new();
         match answer {
-            LeaderAnswer::Records { asked, records, high_watermark, log_start } => {
+            LeaderAnswer::Records { asked, records, high_watermark, log_start, counts_flushed } => {
                 let has_records = !records.is_empty();
+                *leader_counts_flushed = counts_flushed;
                 *committed = Some(high_watermark);
                 came = records;
                 let answer = FetchAnswer::Agrees { has_records, high_watermark, log_start };

@@ -98,6 +98,7 @@ impl Hosted {
             log,
         };
         hosted.partition.set_throttled(config.leader_throttled);
+        hosted.partition.set_counts_flushed(config.leader.durable_acks);
         hosted.assume(role, desk);
         hosted
     }
@@ -137,7 +138,7 @@ impl Hosted {
             epoch_start: Some(leader.epoch_start()),
         };
         if self.partition.leadership() != leadership {
-            self.partition.set_leadership(leadership);
+            self.partition.begin_term(leadership, leader.watches_followers());
             // Followers that wait for records of the term before hear that it is over.
             self.partition.waiters.wake_all();
         }
@@ -363,6 +364,7 @@ impl Hosted {
         self.log.update_config(log);
         self.config = config;
         self.partition.set_throttled(config.leader_throttled);
+        self.partition.set_counts_flushed(config.leader.durable_acks);
         match &mut self.role {
             HostedRole::Leading(leader) => {
                 leader.configure(config.leader, desk.now.monotonic, &mut desk.effects);
@@ -434,12 +436,15 @@ impl Hosted {
         }
     }
 
-    /// At once when acknowledgements wait for it; else by `flush.messages`, by `flush.ms`, and when a segment was rolled, so
+    /// At once when acknowledgements wait for it, here or at the leader; else by `flush.messages`, by `flush.ms`, and when a segment was rolled, so
     /// that recovery never has more than the active segment to look at.
     fn is_flush_due(&self, segments: usize, now: MonotonicMs) -> bool {
         let Some(since) = self.dirty_since else { return false };
         let config = self.log.config();
+        let leader_waits =
+            matches!(&self.role, HostedRole::Following(following) if following.leader_counts_flushed);
         config.flush_before_ack
+            || leader_waits
             || self.log.log_end().since(self.log.flushed()) >= config.flush_messages
             || since.plus(config.flush_ms) <= now
             || segments > self.segments_flushed

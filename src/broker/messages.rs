@@ -192,6 +192,8 @@ pub enum LeaderAnswer {
         records: Bytes,
         high_watermark: Offset,
         log_start: Offset,
+        /// The leader's high watermark waits for what the follower has flushed.
+        counts_flushed: bool,
     },
     /// The logs diverge: the largest epoch that the leader knows up to the last fetched one.
     Diverges {

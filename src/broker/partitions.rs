@@ -60,6 +60,8 @@ pub struct Partition {
     leadership: ArcSwap<Leadership>,
     /// See [`Partition::watches_followers`].
     watches_followers: AtomicBool,
+    /// See [`Partition::counts_flushed`].
+    counts_flushed: AtomicBool,
     /// The leader here sends to followers that are not in sync only while `leader.replication.throttled.rate` allows.
     is_throttled: AtomicBool,
 }
@@ -78,7 +80,7 @@ impl Partition {
             epoch_start: None,
         };
         let (waiters, leadership) = (Arc::default(), ArcSwap::from_pointee(leadership));
-        let (watches_followers, is_throttled) = Default::default();
+        let (watches_followers, counts_flushed, is_throttled) = Default::default();
         let read_replicas = ReadReplicas::default();
         Partition {
             id,
@@ -89,6 +91,7 @@ impl Partition {
             views,
             leadership,
             watches_followers,
+            counts_flushed,
             is_throttled,
         }
     }
@@ -114,6 +117,16 @@ impl Partition {
         }
     }
 
+    /// Whether the high watermark, while this broker leads, counts what followers have flushed (`flush.before.ack`). They are
+    /// told, since their own setting may be another.
+    pub fn counts_flushed(&self) -> bool {
+        self.counts_flushed.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_counts_flushed(&self, counts: bool) {
+        self.counts_flushed.store(counts, Ordering::Release);
+    }
+
     /// The log as it is now.
     pub fn view(&self) -> Arc<LogView> {
         self.views.load_full()
@@ -125,6 +138,13 @@ impl Partition {
 
     pub(super) fn set_leadership(&self, leadership: Leadership) {
         self.leadership.store(Arc::new(leadership));
+    }
+
+    /// This broker leads in another term. Whoever sees the term knows already whether its fetches matter: one that is served in
+    /// it and not told would not be repeated.
+    pub(super) fn begin_term(&self, leadership: Leadership, watches_followers: bool) {
+        self.set_watches_followers(watches_followers);
+        self.set_leadership(leadership);
     }
 }
 

@@ -134,6 +134,7 @@ fn serve_fetch(follower: &Node, leader: &mut Node, asked: FetchFrom) -> LeaderAn
             records: records.pieces.concat().into(),
             high_watermark: view.high_watermark,
             log_start: view.log_start,
+            counts_flushed: leader.partition.counts_flushed(),
         },
     }
 }
@@ -193,6 +194,39 @@ fn acknowledged_is_what_the_follower_has_flushed() {
     assert!(exchange(&mut follower, &mut leader));
     assert_eq!(follower.ends(), (0, 2, 2, 2));
     assert_eq!(follower.bytes(), leader.bytes());
+}
+
+/// The leader says whether it waits for disks, since `flush.before.ack` may differ between brokers.
+#[test]
+fn a_follower_flushes_while_its_leader_waits_for_that_and_only_then() {
+    let lazy = LogConfig { flush_before_ack: false, flush_ms: i64::MAX, ..LogConfig::default() };
+    let mut leader = Node::new(1, LogConfig::default(), lead(1, &[1, 2]));
+    let mut follower = Node::new(2, lazy.clone(), follow(1, 1));
+    let answered = produce(&mut leader, Acks::All, &["a", "b"]);
+    settle(&mut follower, &mut leader);
+    assert!(answered.all().now_or_never().is_some());
+    assert_eq!((leader.ends(), follower.ends()), ((0, 2, 2, 2), (0, 2, 2, 2)));
+
+    // A leader that does not wait spares the follower's disk.
+    let mut lazy_leader = Node::new(1, lazy.clone(), lead(1, &[1, 2]));
+    let mut follower = Node::new(2, lazy, follow(1, 1));
+    let answered = produce(&mut lazy_leader, Acks::All, &["a", "b"]);
+    lazy_leader.rig.flush();
+    for _ in 0..3 {
+        assert!(exchange(&mut follower, &mut lazy_leader));
+        follower.rig.flush();
+    }
+    assert!(answered.all().now_or_never().is_some());
+    assert_eq!(follower.ends(), (0, 2, 0, 2));
+    // It begins to wait, and there is nothing new to append.
+    let waiting = Message::Configure(
+        P,
+        Arc::new(LogConfig::default()),
+        super::rig::replica_config(&LogConfig::default()),
+    );
+    lazy_leader.rig.tell(waiting);
+    settle(&mut follower, &mut lazy_leader);
+    assert_eq!(follower.ends(), (0, 2, 2, 2));
 }
 
 #[test]
@@ -411,7 +445,8 @@ fn damaged_records_are_asked_for_again() {
     let _ = produce(&mut one, Acks::All, &["a", "b"]);
     two.hear();
     let asked = two.wants[&one.id];
-    let LeaderAnswer::Records { asked, records, high_watermark, log_start } = serve(&two, &mut one, &asked)
+    let LeaderAnswer::Records { asked, records, high_watermark, log_start, counts_flushed } =
+        serve(&two, &mut one, &asked)
     else {
         panic!("no records");
     };
@@ -419,7 +454,7 @@ fn damaged_records_are_asked_for_again() {
         let mut damaged = records.to_vec();
         damaged[broken] ^= 1;
         let records = Bytes::from(damaged);
-        answer(&mut two, LeaderAnswer::Records { asked, records, high_watermark, log_start });
+        answer(&mut two, LeaderAnswer::Records { asked, records, high_watermark, log_start, counts_flushed });
         assert_eq!(two.ends(), (0, 0, 0, 0));
         two.rig.pass(2000);
     }

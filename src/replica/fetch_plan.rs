@@ -77,6 +77,8 @@ struct Lane {
     next_turn: u64,
     /// The partitions that may want something else than the leader was told.
     changed: BTreeSet<TopicIdPartition>,
+    /// The partitions whose last question was answered with an error: the leader took no note of what it said.
+    refused: BTreeSet<TopicIdPartition>,
     /// What the answer under way may bring.
     under_way: Option<usize>,
 }
@@ -205,8 +207,9 @@ impl FetchPlan {
             let all: Vec<_> = turns.filter_map(|partition| Some((*partition, ready(partition)?))).collect();
             (all, Vec::new())
         } else {
-            let is_news =
-                |(partition, from): &(TopicIdPartition, FetchFrom)| lane.told.get(partition) != Some(from);
+            let is_news = |(partition, from): &(TopicIdPartition, FetchFrom)| {
+                lane.told.get(partition) != Some(from) || lane.refused.contains(partition)
+            };
             let changed = lane.changed.iter();
             let news = changed.filter_map(|partition| Some((*partition, ready(partition)?))).filter(is_news);
             let is_forgotten = |partition: &&TopicIdPartition| {
@@ -218,6 +221,7 @@ impl FetchPlan {
             return None; // the session waits; what it still holds is forgotten by its next request
         }
         lane.changed.clear();
+        lane.refused.clear();
         lane.told.extend(partitions.iter().copied());
         for partition in &forgotten {
             lane.told.remove(partition);
@@ -230,6 +234,13 @@ impl FetchPlan {
     /// What the lane's request under way asks of the partition: the question that an answer is to.
     pub fn asked(&self, lane: usize, partition: TopicIdPartition) -> Option<&FetchFrom> {
         self.lanes[lane].told.get(&partition)
+    }
+
+    /// The lane's answer says that the partition was not served. The next request names it also when it asks for the same.
+    pub fn refused(&mut self, lane: usize, partition: TopicIdPartition) {
+        let lane = &mut self.lanes[lane];
+        lane.refused.insert(partition);
+        lane.changed.insert(partition);
     }
 
     /// The lane's request is answered; records came for `served`, whose turn is over.
@@ -299,6 +310,7 @@ impl Lane {
     fn begin_session(&mut self) {
         self.session_epoch = FULL;
         self.told.clear();
+        self.refused.clear();
     }
 
     fn take_turn(&mut self, partition: TopicIdPartition) -> u64 {
@@ -376,6 +388,24 @@ mod tests {
         plan.disconnected();
         plan.remove(partition(0));
         assert_eq!(named(&next(&mut plan, false).expect("a request")), [1]);
+    }
+
+    /// A session remembers the question, but who leads has heard of it only when it was served.
+    #[test]
+    fn who_was_refused_is_named_again() {
+        let mut plan = plan(1, 3);
+        next(&mut plan, false).expect("a request");
+        plan.refused(0, partition(1));
+        plan.refused(0, partition(2));
+        done(&mut plan, 0, &[]);
+        plan.set(partition(2), None, false);
+        let second = next(&mut plan, false).expect("a request");
+        assert_eq!((named(&second), second.forgotten), (vec![1], vec![partition(2)]));
+        done(&mut plan, 0, &[]);
+        plan.set(partition(2), Some(from(0, 0)), false);
+        assert_eq!(named(&next(&mut plan, false).expect("a request")), [2]);
+        done(&mut plan, 0, &[]);
+        assert!(named(&next(&mut plan, false).expect("a request")).is_empty());
     }
 
     #[test]

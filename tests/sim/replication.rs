@@ -66,6 +66,8 @@ pub struct Fetch {
     pub follower: i32,
     pub life: u64,
     pub connection: u64,
+    /// Names the request for its answer.
+    pub call: u64,
     pub lane: Lane,
     pub question: Question,
 }
@@ -75,6 +77,7 @@ pub struct FetchAnswer {
     pub leader: i32,
     pub life: u64,
     pub connection: u64,
+    pub call: u64,
     pub lane: Lane,
     pub reply: Reply,
 }
@@ -86,7 +89,8 @@ struct Fetcher {
     connection: u64,
     /// Not before this moment is anything sent.
     not_before: Ms,
-    under_way: BTreeMap<Lane, Ms>,
+    /// The requests that are not answered yet, and since when.
+    under_way: BTreeMap<Lane, (u64, Ms)>,
 }
 
 pub struct Replication {
@@ -116,6 +120,13 @@ impl Replication {
 
     // The follower's side.
 
+    /// Where the fetches from this leader stand, for who wonders why nothing comes.
+    pub fn describe(&self, leader: i32) -> String {
+        self.fetchers.get(&leader).map_or("nothing".to_owned(), |fetcher| {
+            format!("{:?}, under way {:?}", fetcher.core, fetcher.under_way)
+        })
+    }
+
     /// Hears what the shards want from leaders.
     pub fn take_wants(&mut self, context: &mut Context, inlets: &mut Inlets, epoch: Option<BrokerEpoch>) {
         while let Ok(inlet) = inlets.leaders.try_recv() {
@@ -144,7 +155,7 @@ impl Replication {
     pub fn turn(&mut self, context: &mut Context, leader: i32, epoch: Option<BrokerEpoch>) {
         let now = context.now;
         let Some(fetcher) = self.fetchers.get_mut(&leader) else { return };
-        if fetcher.under_way.values().any(|at| now - at >= LIMIT_MS) {
+        if fetcher.under_way.values().any(|(_, at)| now - at >= LIMIT_MS) {
             self.disconnect(context, leader);
             return;
         }
@@ -166,9 +177,10 @@ impl Replication {
 
     fn question(&mut self, context: &mut Context, leader: i32, lane: Lane, question: Question) {
         let Some(fetcher) = self.fetchers.get_mut(&leader) else { return };
-        fetcher.under_way.insert(lane, context.now);
+        let call = context.unique();
+        fetcher.under_way.insert(lane, (call, context.now));
         let connection = fetcher.connection;
-        let fetch = Fetch { follower: self.me.0, life: self.life, connection, lane, question };
+        let fetch = Fetch { follower: self.me.0, life: self.life, connection, call, lane, question };
         context.send(Place::Node(self.me.0), Place::Node(leader), Body::Fetch(fetch));
         self.after(context, LIMIT_MS, ProcessEvent::Fetcher(leader));
     }
@@ -193,9 +205,12 @@ impl Replication {
     ) {
         let leader = answer.leader;
         let Some(fetcher) = self.fetchers.get_mut(&leader) else { return };
-        if answer.connection != fetcher.connection || fetcher.under_way.remove(&answer.lane).is_none() {
+        // On a connection each answer comes once, and says to what.
+        let is_due = fetcher.under_way.get(&answer.lane).is_some_and(|(call, _)| *call == answer.call);
+        if answer.connection != fetcher.connection || !is_due {
             return;
         }
+        fetcher.under_way.remove(&answer.lane);
         let fetched = match (answer.lane, answer.reply) {
             (Lane::Records(lane), Reply::Fetch(response)) => fetcher.core.on_fetch_answer(lane, response),
             (Lane::Bounds, Reply::Bounds(response)) => fetcher.core.on_bounds_answer(&response),
@@ -247,8 +262,8 @@ impl Replication {
     }
 
     fn answer(&self, context: &mut Context, fetch: &Fetch, reply: Reply) {
-        let Fetch { follower, life, connection, lane, .. } = *fetch;
-        let answer = FetchAnswer { leader: self.me.0, life, connection, lane, reply };
+        let Fetch { follower, life, connection, call, lane, .. } = *fetch;
+        let answer = FetchAnswer { leader: self.me.0, life, connection, call, lane, reply };
         context.send(Place::Node(self.me.0), Place::Node(follower), Body::Fetched(answer));
     }
 }
@@ -331,6 +346,7 @@ fn read(
     let mut data = PartitionData {
         high_watermark: view.high_watermark.0,
         log_start_offset: view.log_start.0,
+        counts_flushed: partition.counts_flushed(),
         ..PartitionData::default()
     };
     match records.diverging {

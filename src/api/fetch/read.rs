@@ -87,6 +87,8 @@ pub struct Data {
     pub diverging: Option<EpochEnd>,
     /// Where the reader should read instead; nothing was read then.
     pub preferred: Option<NodeId>,
+    /// A follower must flush what it has appended, for the high watermark waits for that.
+    pub counts_flushed: bool,
 }
 
 /// What all partitions gave, in the order of the request.
@@ -249,8 +251,8 @@ impl Located {
         let (budget, is_first) = if is_held_up { (0, false) } else { (budget, is_first) };
         let result = self.found.and_then(|(led, view)| {
             if preferred.is_some() {
-                let (records, aborted, diverging) = Default::default();
-                return Ok(Data { led, view, records, aborted, diverging, preferred });
+                let (records, aborted, diverging, counts_flushed) = Default::default();
+                return Ok(Data { led, view, records, aborted, diverging, preferred, counts_flushed });
             }
             let max_bytes = usize::try_from(self.wanted.max_bytes).unwrap_or(0).min(budget);
             read_view(led, view, self.wanted, reading, max_bytes, is_first)
@@ -319,8 +321,9 @@ fn read_view(
         }
     };
     let aborted = reading.committed_only.then(Vec::new);
-    let mut data =
-        Data { led, view, records: records.pieces, aborted, diverging: records.diverging, preferred: None };
+    let counts_flushed = reading.replica != NodeId::NONE && led.partition.counts_flushed();
+    let (records, diverging) = (records.pieces, records.diverging);
+    let mut data = Data { led, view, records, aborted, diverging, preferred: None, counts_flushed };
     if reading.committed_only && !data.records.is_empty() {
         data.aborted = Some(aborted_in(&data, wanted.fetch_offset)?);
     }

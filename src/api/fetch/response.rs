@@ -106,6 +106,7 @@ fn partition_data(version: i16, index: i32, result: Result<Data, ErrorCode>) -> 
                 .aborted
                 .map(|aborted| aborted.iter().map(aborted_transaction).collect()),
             records: Some(data.records.into()),
+            counts_flushed: data.counts_flushed,
             ..shown
         },
     }

@@ -188,6 +188,9 @@ impl LeaderFetcher {
                     let id = TopicIdPartition { topic_id: topic.topic_id, partition };
                     // An answer to what was not asked concerns nobody.
                     let Some(asked) = self.plan.asked(lane, id).copied() else { continue };
+                    if answers::refusal(data.error_code).is_some() {
+                        self.plan.refused(lane, id);
+                    }
                     let bytes = data.records.as_ref().map_or(0, RecordBytes::len);
                     if bytes > 0 {
                         served.insert(id);
@@ -294,6 +297,8 @@ fn partition_answer(asked: FetchFrom, data: PartitionData) -> Option<LeaderAnswe
     let records = data.records.map(crate::wire::messages::RecordBytes::into_bytes).unwrap_or_default();
     let is_news = !records.is_empty()
         || high_watermark.min(asked.offset) > asked.high_watermark
-        || log_start.min(asked.high_watermark) > asked.log_start;
-    is_news.then_some(LeaderAnswer::Records { asked, records, high_watermark, log_start })
+        || log_start.min(asked.high_watermark) > asked.log_start
+        || (data.counts_flushed && asked.flushed < asked.offset);
+    let counts_flushed = data.counts_flushed;
+    is_news.then_some(LeaderAnswer::Records { asked, records, high_watermark, log_start, counts_flushed })
 }

@@ -126,6 +126,15 @@ fn a_lane_asks_again_when_the_shards_have_dealt_with_its_answer() {
 
 #[test]
 fn an_answer_without_news_concerns_no_shard() {
+    // The leader waits for the disk, and not all of the log is there.
+    let waits = |offset| {
+        let mut fetcher = fetcher(1, 1);
+        fetcher.on_wants(vec![news(0, Some(Wants::Fetch(from(offset, 5))), false)]);
+        next_fetch(&mut fetcher);
+        let answer = PartitionData { counts_flushed: true, ..data(0, 0, b"") };
+        !fetcher.on_fetch_answer(0, response(5, vec![answer])).is_empty()
+    };
+    assert!(waits(6) && !waits(5));
     let mut fetcher = fetcher(1, 1);
     fetcher.on_wants(vec![news(
         0,
@@ -193,6 +202,19 @@ fn refusals_and_divergence_are_told_in_a_followers_words() {
         .collect();
     let theirs = EpochEnd { epoch: LeaderEpoch(1), end: Offset(6) };
     assert_eq!(told, ["FencedLeaderEpoch", "OffsetOutOfRange", "Other", &format!("{theirs:?}")]);
+}
+
+/// Who leads took no note of what a refused question said, and of a session that says nothing it hears nothing.
+#[test]
+fn what_was_refused_is_asked_by_name_again() {
+    let mut fetcher = fetcher(1, 2);
+    next_fetch(&mut fetcher);
+    let refused = PartitionData { error_code: ErrorCode::NotLeaderOrFollower.code(), ..data(1, -1, b"") };
+    fetcher.on_fetch_answer(0, response(5, vec![data(0, 0, b""), refused]));
+    fetcher.on_wants(vec![news(1, Some(Wants::Fetch(from(0, 0))), true)]);
+    assert_eq!(named(&next_fetch(&mut fetcher).1), [(1, 0)]);
+    fetcher.on_fetch_answer(0, response(5, vec![data(1, 0, b"")]));
+    assert_eq!(named(&next_fetch(&mut fetcher).1), []);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //!
 //! - 5: log start offset. 7: fetch sessions (KIP-227). 11: the replica to read from (KIP-392). 12: flexible, diverging
 //!   epochs and the current leader (KIP-595). 13: topic ids for names (KIP-516). 16: the leaders' addresses (KIP-951).
+//!
+//! `counts_flushed` is ours alone: see `follower_fetch`.
 
 messages! {
     message FetchResponse (response 1, versions "4-18", flexible "12+") {
@@ -26,6 +28,7 @@ messages! {
         diverging_epoch: EpochEndOffset "12+" tagged "12+" tag 0 ignorable true,
         current_leader: LeaderIdAndEpoch "12+" tagged "12+" tag 1 ignorable true,
         snapshot_id: SnapshotId "12+" tagged "12+" tag 2 ignorable true,
+        counts_flushed: bool "12+" tagged "12+" tag 10000 ignorable true,
         aborted_transactions: [AbortedTransaction] "4+" nullable "4+" ignorable true,
         preferred_read_replica: int32 "11+" = -1,
         records: records "0+" nullable "0+",

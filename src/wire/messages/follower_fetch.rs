@@ -1,5 +1,6 @@
 //! Fetch as a follower sends it. Each partition tells the offset below which the follower's log is on disk: a tagged field of
-//! our own, which a leader of Kafka's ignores and a follower of Kafka's leaves out.
+//! our own, which a leader of Kafka's ignores and a follower of Kafka's leaves out. The answer says, in another one, whether
+//! the leader's high watermark waits for that offset.
 
 use anyhow::Result;
 use bytes::Bytes;

@@ -31,12 +31,27 @@ pub fn missing(world: &World, before: &[u64]) -> Option<String> {
     None
 }
 
+/// What is known of the replicas that are not in sync.
+fn out_of_sync(world: &World, id: TopicIdPartition, partition: &PartitionRegistration) -> String {
+    let missing = partition.replicas.iter().filter(|node| !partition.isr.contains(node));
+    let told = missing.map(|node| {
+        let shown = world.shown_by(*node, id).map(|(leadership, view)| {
+            let (high, flushed, end) = (view.high_watermark, view.flushed, view.log_end);
+            format!("{leadership:?} {high} {flushed} {end}")
+        });
+        let process = world.nodes[(node.0 - 1) as usize].process.as_ref();
+        let fetches = process.map(|process| process.replication.describe(partition.leader.0));
+        format!("{node} shows {shown:?} and fetches {}; ", fetches.unwrap_or_default())
+    });
+    told.collect()
+}
+
 fn missing_of(world: &World, id: TopicIdPartition, partition: &PartitionRegistration) -> Option<String> {
     if !partition.has_leader() || partition.is_reassigning() {
         return Some("the leader or a reassignment is missing".to_owned());
     }
     if partition.isr.len() < partition.replicas.len() {
-        return Some("not all replicas are in sync".to_owned());
+        return Some(format!("not all replicas are in sync, {}", out_of_sync(world, id, partition)));
     }
     let committed = world.history.partitions.get(&id).map_or(Offset::ZERO, PartitionHistory::end);
     for node in &partition.replicas {

@@ -99,14 +99,14 @@ class Run:
                 raise Failed(f"{what}: partitions {sorted(waiting)} acknowledged nothing for {GO_ON_LIMIT_S} s")
             time.sleep(0.02)
 
-    def strike(self, fault, node, lasts_s):
-        """One fault from beginning to end."""
+    def strike(self, fault, node, lasts_s, goes_on=True):
+        """One fault from beginning to end. `goes_on`: while it lasts, too."""
         begun = time.monotonic()
         leads = [n for n, p in sorted(self.view.partitions().items()) if p.leader == node]
         end = getattr(self.faults, fault)(node)
         time.sleep(lasts_s)
         try:
-            if len(self.cluster.ids) > 1:
+            if goes_on and len(self.cluster.ids) > 1:
                 self.await_progress(time.monotonic(), f"{fault} of node {node}")
         finally:
             end()
@@ -160,7 +160,7 @@ def cluster_test(options, report):
         run.await_progress(time.monotonic(), "at the beginning")
         for number, (fault, node) in enumerate(plan(dice, cluster.ids, options.rounds), 1):
             name, lasts_s = ("pause", SHORT_S) if fault == "stall" else (fault, dice.uniform(1, 3) if fault == "kill" else LONG_S)
-            report.check(f"cluster: {number}: clients go on over {fault.replace('_', ' ')}", run.strike, name, node, lasts_s)
+            report.check(f"cluster: {number}: clients go on over {fault.replace('_', ' ')}", run.strike, name, node, lasts_s, fault != "stall")
         histories = []
         report.check("cluster: clients come to their end", lambda: histories.append(run.finish()))
         if histories:

@@ -8,6 +8,9 @@
 //! - A process that hangs says nothing. It is fenced when it has been silent for a while, does not answer a probe, and
 //!   another broker waits for it in vain as well; without such a witness only when its session is over.
 //! - A process that merely was slow is given more time from then on.
+//! - A process that can call but not be called is of no use to clients and followers, though its heartbeats come. It is
+//!   fenced when most of the others wait for it in vain and probes find nobody where one was found before, and stays so
+//!   until a probe is answered.
 //!
 //! Invariants: a broker is condemned only in the epoch that was watched, and never for time during which this controller
 //! itself stood still.
@@ -57,6 +60,8 @@ pub const TICK_MS: i64 = 100;
 const STANDSTILL_MS: i64 = 5 * TICK_MS;
 /// A verdict that has not come true is repeated after this long.
 const REPEAT_MS: i64 = 500;
+/// So many probes in a row without an answer say that nobody reaches a broker which is heard.
+const MUTE_PROBES: u32 = 2;
 /// For how long a broker that was fenced while it lived is given more time.
 const LENIENT_MS: i64 = 60_000;
 /// For how long a broker may take itself for unfenced after it sent a heartbeat that was answered. The controller before
@@ -85,6 +90,8 @@ pub enum Cause {
     Refuses,
     #[error("silent for {silent_ms} ms, no answer to a probe, and {witnesses:?} wait for it in vain")]
     Hangs { silent_ms: i64, witnesses: Vec<NodeId> },
+    #[error("its heartbeats come, but it answers no probe, and {witnesses:?} wait for it in vain")]
+    Unreachable { witnesses: Vec<NodeId> },
     #[error("silent for {silent_ms} ms, which is past broker.session.timeout.ms")]
     SessionExpired { silent_ms: i64 },
 }
@@ -137,16 +144,23 @@ impl Liveness {
                 self.contacts.insert(broker.id, Contact::new(broker.id, broker.epoch, now));
             }
             if let Some(contact) = self.contacts.get_mut(&broker.id) {
-                contact.stands(broker.fenced, broker.in_controlled_shutdown);
+                contact.stands(broker.fenced, broker.in_controlled_shutdown, now);
             }
         }
     }
 
     /// A broker said that it lives, and how much of the metadata it has taken in.
     pub fn heard(&mut self, id: NodeId, epoch: BrokerEpoch, offset: Offset, now: MonotonicMs) {
+        let config = self.config;
         if let Some(contact) = self.contact(id, epoch) {
-            contact.heard(offset, now);
+            contact.heard(offset, config, now);
         }
+    }
+
+    /// Whether a broker that is fenced may be unfenced: somebody can reach it.
+    pub fn may_unfence(&self, id: NodeId, epoch: BrokerEpoch, now: MonotonicMs) -> bool {
+        let contact = self.contacts.get(&id).filter(|contact| contact.epoch == epoch);
+        contact.is_none_or(|contact| contact.may_unfence(now))
     }
 
     /// A broker opened a connection to this controller.

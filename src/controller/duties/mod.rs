@@ -143,7 +143,7 @@ impl ActiveController {
     /// Takes a heartbeat, with whom that broker waits for in vain and for how many milliseconds.
     pub async fn heartbeat(
         &self,
-        heartbeat: Heartbeat,
+        mut heartbeat: Heartbeat,
         silent: Vec<(NodeId, i64)>,
     ) -> Result<HeartbeatReply, DutyError<BrokerEpochError>> {
         let (id, epoch, offset) = (heartbeat.id, heartbeat.epoch, heartbeat.metadata_offset);
@@ -159,6 +159,8 @@ impl ActiveController {
             }
         }
         self.run(move |image| {
+            let may_unfence = inner.with_liveness(|liveness, now| liveness.may_unfence(id, epoch, now));
+            heartbeat.want_fence |= may_unfence == Some(false);
             let leaving = image.brokers.get(id).is_some_and(|broker| broker.in_controlled_shutdown);
             let others = leaving && {
                 let applied = image.version.offset().plus(-1);

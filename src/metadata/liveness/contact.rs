@@ -1,7 +1,7 @@
 //! What an active controller knows of one broker in one epoch. Invariant: a sign of life takes back everything that spoke
-//! against the broker, except that it has once been fenced while it lived.
+//! against the broker, except that it has once been fenced while it lived, and that nobody can reach it.
 
-use super::{Cause, LENIENT_MS, LivenessConfig, ProbeOutcome, REPEAT_MS, Verdict};
+use super::{Cause, LENIENT_MS, LivenessConfig, MUTE_PROBES, ProbeOutcome, REPEAT_MS, Verdict};
 use crate::types::{BrokerEpoch, MonotonicMs, NodeId, Offset};
 use std::collections::BTreeSet;
 
@@ -35,6 +35,20 @@ pub(super) struct Contact {
     /// It was fenced for silence and then showed that it lived.
     lenient_until: Option<MonotonicMs>,
     was_taken_for_hanging: bool,
+    reach: Reach,
+}
+
+/// Whether a broker that is heard can be called as well.
+#[derive(Debug, Default)]
+struct Reach {
+    /// A probe was answered once, so this controller has a way to the broker.
+    was_there: bool,
+    /// Probes without an answer in a row, while it was heard.
+    unanswered: u32,
+    /// It was fenced because nobody reached it, and nobody has since.
+    lost_since: Option<MonotonicMs>,
+    /// When to try again.
+    next: Option<MonotonicMs>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,14 +80,16 @@ impl Contact {
             condemned: None,
             lenient_until: None,
             was_taken_for_hanging: false,
+            reach: Reach::default(),
         }
     }
 
     /// What the metadata says of it.
-    pub(super) fn stands(&mut self, is_fenced: bool, is_leaving: bool) {
+    pub(super) fn stands(&mut self, is_fenced: bool, is_leaving: bool, now: MonotonicMs) {
         if is_fenced && !self.is_fenced {
-            self.was_taken_for_hanging = matches!(self.condemned, Some((Cause::Hangs { .. }, _)));
-            self.condemned = None;
+            let condemned = self.condemned.take();
+            self.was_taken_for_hanging = matches!(condemned, Some((Cause::Hangs { .. }, _)));
+            self.reach.lost_since = matches!(condemned, Some((Cause::Unreachable { .. }, _))).then_some(now);
         }
         if is_fenced || !is_leaving {
             self.leaves_at = None;
@@ -82,15 +98,23 @@ impl Contact {
     }
 
     pub(super) fn is_watched(&self, me: Option<NodeId>) -> bool {
-        !self.is_fenced && Some(self.id) != me
+        (!self.is_fenced || self.reach.lost_since.is_some()) && Some(self.id) != me
+    }
+
+    /// Whether it may be unfenced: it is not known that nobody reaches it. That is forgotten after a while, for it may be
+    /// this controller alone that does not.
+    pub(super) fn may_unfence(&self, now: MonotonicMs) -> bool {
+        self.reach.lost_since.is_none_or(|since| now.since(since) >= LENIENT_MS)
     }
 
     pub(super) fn is_active(&self) -> bool {
         !self.is_fenced && !self.is_leaving
     }
 
-    pub(super) fn heard(&mut self, offset: Offset, now: MonotonicMs) {
-        if std::mem::take(&mut self.was_taken_for_hanging) {
+    pub(super) fn heard(&mut self, offset: Offset, config: LivenessConfig, now: MonotonicMs) {
+        // Twice the patience would have been enough: it was slow.
+        let was_slow = now.since(self.last_heard) < config.agreed_ms.saturating_mul(2);
+        if std::mem::take(&mut self.was_taken_for_hanging) && was_slow {
             self.lenient_until = Some(now.plus(LENIENT_MS));
         }
         self.last_heard = now;
@@ -112,6 +136,17 @@ impl Contact {
     }
 
     pub(super) fn probed(&mut self, outcome: ProbeOutcome, config: LivenessConfig, now: MonotonicMs) {
+        if outcome == ProbeOutcome::Answered {
+            self.reach = Reach { was_there: true, ..Reach::default() };
+        } else if self.beats(config, now) {
+            self.reach.unanswered += 1;
+        }
+        self.reach.next = Some(now.plus(config.probe_pause_ms));
+        if self.beats(config, now) && !self.is_lost {
+            // It is there, whatever has kept the probe from reaching it.
+            self.probe = Probe::Idle;
+            return;
+        }
         self.is_mute = outcome != ProbeOutcome::Answered;
         match outcome {
             ProbeOutcome::Refused => {
@@ -138,12 +173,21 @@ impl Contact {
         self.is_mute = false;
     }
 
+    /// Whether its heartbeats come as they should.
+    fn beats(&self, config: LivenessConfig, now: MonotonicMs) -> bool {
+        !self.is_presumed && now.since(self.last_heard) < config.probe_after_ms
+    }
+
     pub(super) fn judge(
         &mut self,
         config: LivenessConfig,
         credible: &[NodeId],
         now: MonotonicMs,
     ) -> Option<Verdict> {
+        let is_missed = self.beats(config, now) && self.most_wait_in_vain(credible);
+        if !is_missed && self.reach.lost_since.is_none() {
+            self.reach.unanswered = 0;
+        }
         if let Some(cause) = self.cause(config, credible, now) {
             let repeats = match &self.condemned {
                 Some((_, at)) => now.since(*at) >= REPEAT_MS,
@@ -161,10 +205,20 @@ impl Contact {
             }
             Probe::UnderWay => false,
         };
-        is_due.then(|| {
+        let seeks_it = (is_missed || self.reach.lost_since.is_some())
+            && self.probe != Probe::UnderWay
+            && self.reach.next.is_none_or(|next| now >= next);
+        (is_due || seeks_it).then(|| {
             self.probe = Probe::UnderWay;
             Verdict::Probe(self.id, self.epoch)
         })
+    }
+
+    /// Whether it is missed by most of the others, who are heard themselves.
+    fn most_wait_in_vain(&self, credible: &[NodeId]) -> bool {
+        let others = credible.iter().filter(|id| **id != self.id).count();
+        let waiting = credible.iter().filter(|id| self.witnesses.contains(id)).count();
+        waiting > 0 && waiting * 2 > others
     }
 
     /// Whether there is a reason to dial it other than silence.
@@ -174,6 +228,9 @@ impl Contact {
 
     fn cause(&self, config: LivenessConfig, credible: &[NodeId], now: MonotonicMs) -> Option<Cause> {
         let silent_ms = now.since(self.last_heard);
+        if self.is_fenced {
+            return None;
+        }
         if self.refusals >= 2 {
             return Some(Cause::Refuses);
         }
@@ -187,6 +244,9 @@ impl Contact {
         let patience = if lenient { config.agreed_ms.saturating_mul(2) } else { config.agreed_ms };
         let witnesses: Vec<NodeId> =
             self.witnesses.iter().filter(|id| credible.contains(id)).copied().collect();
+        if self.reach.was_there && self.reach.unanswered >= MUTE_PROBES {
+            return Some(Cause::Unreachable { witnesses });
+        }
         let hangs = silent_ms >= patience && self.is_mute && !witnesses.is_empty();
         hangs.then_some(Cause::Hangs { silent_ms, witnesses })
     }

@@ -67,6 +67,7 @@ impl Script {
                     answers: &list("answers"),
                     refuses: &list("refuses"),
                     witnesses: &list("witnesses"),
+                    missed: &list("missed"),
                 };
                 return self.run_until(MonotonicMs(int("to", 0)), &world);
             }
@@ -80,6 +81,7 @@ impl Script {
                     "connects" => liveness.connected(node, epoch),
                     "breaks" => liveness.disconnected(node, epoch, now),
                     "alive" => return format!("{}\n", liveness.is_alive(node, epoch, now)),
+                    "may-unfence" => return format!("{}\n", liveness.may_unfence(node, epoch, now)),
                     "may-leave" => {
                         let may = liveness.others_caught_up(node, epoch, Offset(int("applied", 0)));
                         return format!("{may}\n");
@@ -163,14 +165,20 @@ impl Script {
         let mut silent = Vec::new();
         for (id, epoch) in ids {
             if world.beats.contains(&id) {
-                self.quiet.remove(&id);
                 liveness.heard(id, epoch, Offset(0), MonotonicMs(now.0 - world.late));
-                continue;
+                if !world.missed.contains(&id) {
+                    self.quiet.remove(&id);
+                    continue;
+                }
             }
             let since = *self.quiet.entry(id).or_insert(MonotonicMs(now.0 - HEARTBEAT_MS));
             if now.since(since) >= WITNESS_MS {
                 silent.push((id, now.since(since)));
             }
+        }
+        // Each heartbeat says anew whom that broker waits for.
+        for id in world.beats {
+            liveness.suspected(*id, &[], now);
         }
         for witness in world.witnesses {
             liveness.suspected(*witness, &silent, now);
@@ -185,8 +193,9 @@ struct World<'a> {
     beats: &'a [NodeId],
     answers: &'a [NodeId],
     refuses: &'a [NodeId],
-    /// Who waits in vain for those that are silent.
+    /// Who waits in vain for those that are silent, or that are heard and missed all the same.
     witnesses: &'a [NodeId],
+    missed: &'a [NodeId],
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub enum Message {
     BeginVerification(BeginVerification),
     /// The producers that a partition's leader remembers; `None` when it is not led here.
     Producers(TopicIdPartition, oneshot::Sender<Option<Vec<ActiveProducer>>>),
+    /// Delete some of the segments that a partition keeps no longer; the answer is whether there are more.
+    Retain(TopicIdPartition, oneshot::Sender<bool>),
     /// Take over a partition whose log is open.
     Host(Box<Host>),
     /// Lead or follow from now on.

@@ -28,6 +28,7 @@ pub mod isr_changes;
 pub mod coordinators;
 pub mod throttles;
 pub mod checkpoints;
+pub mod retention;
 
 pub mod settings;
 pub mod dynamic_config;

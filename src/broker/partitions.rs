@@ -23,7 +23,7 @@ use super::reply::{Gathered, gather};
 use super::waiters::Waiters;
 use crate::replica::Acks;
 use crate::storage::log::producer_state::{ActiveProducer, Coordinated, FirstBatch, Guard};
-use crate::storage::log::{Log, LogView, LogViews, Origin};
+use crate::storage::log::{Log, LogConfig, LogView, LogViews, Origin};
 use crate::types::{LeaderEpoch, NodeId, Offset, TopicIdPartition, TopicPartition};
 
 /// What this broker is for a partition.
@@ -57,6 +57,7 @@ pub struct Partition {
     /// Where else than here consumers may read; nowhere while this broker does not lead.
     pub read_replicas: ReadReplicas,
     views: LogViews,
+    log_config: ArcSwap<LogConfig>,
     leadership: ArcSwap<Leadership>,
     /// See [`Partition::watches_followers`].
     watches_followers: AtomicBool,
@@ -71,7 +72,7 @@ impl Partition {
         id: TopicIdPartition,
         name: TopicPartition,
         directory: Arc<Directory>,
-        views: LogViews,
+        log: &Log,
     ) -> Partition {
         let leadership = Leadership {
             role: Role::Follower,
@@ -80,6 +81,7 @@ impl Partition {
             epoch_start: None,
         };
         let (waiters, leadership) = (Arc::default(), ArcSwap::from_pointee(leadership));
+        let (views, log_config) = (log.views(), ArcSwap::new(log.config().clone()));
         let (watches_followers, counts_flushed, is_throttled) = Default::default();
         let read_replicas = ReadReplicas::default();
         Partition {
@@ -89,6 +91,7 @@ impl Partition {
             waiters,
             read_replicas,
             views,
+            log_config,
             leadership,
             watches_followers,
             counts_flushed,
@@ -125,6 +128,15 @@ impl Partition {
 
     pub(super) fn set_counts_flushed(&self, counts: bool) {
         self.counts_flushed.store(counts, Ordering::Release);
+    }
+
+    /// The settings of the log as they are now.
+    pub fn log_config(&self) -> Arc<LogConfig> {
+        self.log_config.load_full()
+    }
+
+    pub(super) fn set_log_config(&self, config: Arc<LogConfig>) {
+        self.log_config.store(config);
     }
 
     /// The log as it is now.
@@ -287,6 +299,13 @@ impl Partitions {
         let (reply, producers) = oneshot::channel();
         self.shard_of(&id).send(Message::Producers(id, reply)).await;
         producers.await.ok().flatten()
+    }
+
+    /// Has a partition delete some of the segments that it keeps no longer; resolves to whether there are more.
+    pub(super) fn retain(&self, id: TopicIdPartition) -> oneshot::Receiver<bool> {
+        let (reply, more) = oneshot::channel();
+        self.shard_of(&id).send_event(Message::Retain(id, reply));
+        more
     }
 
     /// Waits until every shard has dealt with what it was sent before.

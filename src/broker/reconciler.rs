@@ -251,7 +251,7 @@ impl Reconciler {
 
     fn host(&self, replica: &Replica, opened: Opened, image: &Image) -> Host {
         let Opened { log, directory } = opened;
-        let partition = Partition::new(replica.id, replica.name.clone(), directory, log.views());
+        let partition = Partition::new(replica.id, replica.name.clone(), directory, &log);
         let settings = self.settings.of_topic(image, &replica.name.topic);
         let config = settings.replica(replica.id.partition, self.me);
         Host { partition: Arc::new(partition), log, config, role: self.role(replica, image) }

@@ -129,7 +129,7 @@ pub(super) fn new_host(
     let dir = directory.path().join(name.to_string());
     let replica = replica_config(&config);
     let log = Log::create(disk.clone(), &dir, Arc::new(config), &args).expect("a log");
-    let partition = Arc::new(Partition::new(id, name, directory.clone(), log.views()));
+    let partition = Arc::new(Partition::new(id, name, directory.clone(), &log));
     Host { partition, log, config: replica, role }
 }
 
@@ -167,7 +167,7 @@ impl Rig {
         let (replica, config) = (replica_config(&config), Arc::new(config));
         let budget = Budgets::new(1 << 20, 1 << 20, 100);
         let log = self.directory.dir().open_log(found, config, self.now.wall, budget).expect("a log");
-        let partition = Arc::new(Partition::new(id, name, self.directory.clone(), log.views()));
+        let partition = Arc::new(Partition::new(id, name, self.directory.clone(), &log));
         self.partitions.update(|table| {
             table.insert(id, partition.clone());
         });

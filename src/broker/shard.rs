@@ -120,6 +120,11 @@ impl Shard {
                 // Nobody listens when the connection has gone away.
                 let _ = reply.send(producers);
             }
+            Message::Retain(id, reply) => {
+                let mut more = false;
+                self.with(id, |hosted, desk| more = hosted.retain(desk));
+                let _ = reply.send(more);
+            }
             Message::Host(host) => self.host(*host),
             Message::Assume(id, role) => self.with(id, |hosted, desk| hosted.assume(role, desk)),
             Message::Configure(id, log, config) => {

@@ -379,3 +379,44 @@ fn threads_acknowledge_what_many_producers_send() {
     assert_eq!(ends, 200);
     assert!(partitions.all().values().all(|partition| partition.view().flushed == partition.view().log_end));
 }
+
+#[test]
+fn old_segments_go_a_few_at_a_time_on_leaders_and_followers_and_settings_hold_at_once() {
+    let (_dir, mut rig) = rig();
+    let small = LogConfig { segment_bytes: 100, retention_ms: 1000, ..LogConfig::default() };
+    let partition = rig.host(id(1, 0), small.clone(), lead(1, &[1]));
+    for _ in 0..20 {
+        let _ = rig.produce(Some(Acks::All), vec![(id(1, 0), records(&["a"]))]);
+    }
+    rig.flush();
+    assert_eq!((partition.view().segment_count(), partition.view().high_watermark), (20, Offset(20)));
+    let retain = |rig: &mut Rig| {
+        let answer = rig.partitions.retain(id(1, 0));
+        rig.pump();
+        answer.now_or_never().expect("answered").expect("hosted")
+    };
+    // They are not due, and then they are.
+    let lasting = LogConfig { retention_ms: -1, ..small.clone() };
+    let replica = replica_config(&small);
+    rig.tell(Message::Configure(id(1, 0), Arc::new(lasting), replica));
+    assert!(!retain(&mut rig));
+    assert_eq!(partition.view().segment_count(), 20);
+    rig.tell(Message::Configure(id(1, 0), Arc::new(small), replica));
+    assert_eq!(partition.log_config().retention_ms, 1000);
+    assert!(retain(&mut rig));
+    assert_eq!((partition.view().segment_count(), partition.view().log_start), (12, Offset(8)));
+    // The same on a follower; an active segment that is old makes way for a new one.
+    rig.tell(Message::Assume(id(1, 0), follow(2, 2)));
+    assert!(retain(&mut rig));
+    assert!(!retain(&mut rig));
+    assert_eq!((partition.view().segment_count(), partition.view().log_start), (1, Offset(20)));
+    assert!(rig.flush() > 0);
+    // The files go when their time has come.
+    let files = || std::fs::read_dir(_dir.path().join("topic1-0")).unwrap().count();
+    let before = files();
+    let removed_at = rig.now.monotonic.plus(60_000);
+    rig.directory.remove_doomed(removed_at.plus(-1));
+    assert_eq!(files(), before);
+    rig.directory.remove_doomed(removed_at);
+    assert!(files() + 60 <= before, "{} of {before}", files());
+}

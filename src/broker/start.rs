@@ -29,6 +29,7 @@ use super::partitions::{Partition, Partitions};
 use super::peer_silence::PeerSilence;
 use super::producer_ids::ProducerIds;
 use super::reconciler::{Chore, Reconciled, Reconciler};
+use super::retention::{self, Retention, RetentionTimes};
 use super::shard::Shard;
 use super::throttles::ReplicationThrottle;
 use crate::config::BrokerConfig;
@@ -100,7 +101,7 @@ pub struct BrokerHandles {
 pub struct RunningBroker {
     handles: BrokerHandles,
     checkpoints: Arc<Checkpoints>,
-    periodic: Periodic,
+    periodic: (Periodic, Retention),
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -166,7 +167,10 @@ pub async fn start(
     let [fetching, altering] = replicate(fetching, controller.separate(), inlets);
     reconciler.catch_up(metadata.image()).await;
     tell_strays(&dirs);
-    let periodic = checkpoints::spawn(checkpoints.clone(), intervals(&broker_config))?;
+    let periodic = (
+        checkpoints::spawn(checkpoints.clone(), intervals(&broker_config))?,
+        retention::spawn(partitions.clone(), retention_times(&broker_config))?,
+    );
     let (producer_ids, give_out) = ProducerIds::new(metadata.clone(), id, epoch_of(&lifecycle));
     let reconciling = tokio::spawn(reconciler.run(metadata.subscribe()));
     let mut tasks = vec![beat, fetching, altering, reconciling, tokio::spawn(give_out)];
@@ -222,6 +226,13 @@ fn intervals(config: &BrokerConfig) -> CheckpointIntervals {
         recovery_point_ms: i64::from(config.log_flush_offset_checkpoint_interval_ms),
         high_watermark_ms: config.replica_high_watermark_checkpoint_interval_ms,
         log_start_ms: i64::from(config.log_flush_start_offset_checkpoint_interval_ms),
+    }
+}
+
+fn retention_times(config: &BrokerConfig) -> RetentionTimes {
+    RetentionTimes {
+        first_ms: config.log_initial_task_delay_ms,
+        interval_ms: config.log_retention_check_interval_ms,
     }
 }
 

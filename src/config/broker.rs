@@ -45,6 +45,8 @@ typed_config! {
         auto_create_topics_enable: bool = "auto.create.topics.enable",
         min_insync_replicas: i32 = "min.insync.replicas",
         cordoned_log_dirs: Vec<String> = "cordoned.log.dirs",
+        log_initial_task_delay_ms: i64 = "log.initial.task.delay.ms",
+        log_retention_check_interval_ms: i64 = "log.retention.check.interval.ms",
         log_flush_offset_checkpoint_interval_ms: i32 = "log.flush.offset.checkpoint.interval.ms",
         log_flush_start_offset_checkpoint_interval_ms: i32 = "log.flush.start.offset.checkpoint.interval.ms",
         replica_fetch_backoff_ms: i32 = "replica.fetch.backoff.ms",

@@ -2,10 +2,7 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, double, int, list, long, string};
-use super::{
-    COMPRESSIONS, DIRECTORIES, NO_CLEANUP, NO_COMPACTION, NO_PREALLOCATION, NO_RETENTION, SWEEP, UPKEEP,
-    rules,
-};
+use super::{COMPRESSIONS, DIRECTORIES, NO_CLEANUP, NO_COMPACTION, NO_PREALLOCATION, SWEEP, rules};
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
@@ -45,15 +42,15 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How much earlier than its age a segment may end, chosen at random so that not all end at once; wins over the hours."),
     int("log.roll.jitter.hours", "0").at_least(0).high()
         .doc("The same in hours."),
-    long("log.retention.ms", "").null().high().cluster_wide().instead(NO_RETENTION)
+    long("log.retention.ms", "").null().high().cluster_wide()
         .doc("How long records are kept; -1 keeps them for ever. Wins over minutes and hours."),
-    int("log.retention.minutes", "").null().high().instead(NO_RETENTION)
+    int("log.retention.minutes", "").null().high()
         .doc("How long records are kept, in minutes; wins over hours."),
-    int("log.retention.hours", "168").high().instead(NO_RETENTION)
+    int("log.retention.hours", "168").high()
         .doc("How long records are kept, in hours."),
-    long("log.retention.bytes", "-1").high().cluster_wide().instead(NO_RETENTION)
+    long("log.retention.bytes", "-1").high().cluster_wide()
         .doc("How large a partition may grow before its oldest segments go; -1 sets no limit."),
-    long("log.retention.check.interval.ms", "300000").at_least(1).instead(NO_RETENTION)
+    long("log.retention.check.interval.ms", "300000").at_least(1)
         .doc("How often old segments are looked for."),
     list("log.cleanup.policy", "delete").list_of(&["compact", "delete"]).cluster_wide()
         .instead(NO_CLEANUP)
@@ -85,8 +82,8 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How far a record's time may lie ahead of the broker's clock."),
     long("log.dir.failure.timeout.ms", "30000").at_least(1).low().instead(DIRECTORIES)
         .doc("How long a broker may fail to report a failed directory before it stops."),
-    long("log.initial.task.delay.ms", "30000").at_least(0).low().internal().instead(UPKEEP)
-        .doc("How long after the start the first upkeep of logs runs."),
+    long("log.initial.task.delay.ms", "30000").at_least(0).low().internal()
+        .doc("How long after the start old segments are first looked for."),
     int("num.recovery.threads.per.data.dir", "2").at_least(1).high().cluster_wide()
         .doc("How many partitions of one directory are recovered at a time."),
     int("producer.id.expiration.ms", "86400000").at_least(1).low().cluster_wide()

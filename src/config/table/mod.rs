@@ -43,8 +43,6 @@ const NO_PURGATORY: &str = "requests that waited are cleared away as they finish
 const NO_QUOTA: &str = "quotas are not enforced yet";
 const NO_PREALLOCATION: &str = "a segment grows as records are written";
 const NO_RATE: &str = "connections are limited in number, not yet in rate";
-const NO_RETENTION: &str =
-    "retention does not run yet: records stay until they are deleted by DeleteRecords or with their topic";
 const NO_SASL: &str = "SASL is not served yet: only PLAINTEXT listeners start";
 const NO_SHARE: &str = "share groups are not served yet";
 const NO_STREAMS: &str = "streams groups are not served yet";
@@ -66,7 +64,6 @@ const POOLS: &str = "num.network.threads and num.shard.threads size the pools";
 const STEADY: &str = "throttled replication keeps to its rate from second to second";
 const SWEEP: &str = "expired producers are looked for every 30 seconds";
 const START: &str = "starting has no time limit";
-const UPKEEP: &str = "each kind of upkeep begins one interval of its own after the start";
 const UNSTABLE: &str = "only finished versions are offered";
 
 const COMPRESSIONS: &[&str] = &["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"];

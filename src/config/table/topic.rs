@@ -2,9 +2,7 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, double, hours, int, list, long, minutes, same, string};
-use super::{
-    COMPRESSIONS, NO_CLEANUP, NO_COMPACTION, NO_PREALLOCATION, NO_RETENTION, NO_SHARE, NO_TIERED, rules,
-};
+use super::{COMPRESSIONS, NO_CLEANUP, NO_COMPACTION, NO_PREALLOCATION, NO_SHARE, NO_TIERED, rules};
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
@@ -87,11 +85,10 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("Whether remote data is deleted when the topic leaves remote storage."),
     boolean("remote.storage.enable", "false").instead(NO_TIERED)
         .doc("Whether segments of the topic move to remote storage."),
-    long("retention.bytes", "-1").or(&[same("log.retention.bytes")]).instead(NO_RETENTION)
+    long("retention.bytes", "-1").or(&[same("log.retention.bytes")])
         .doc("How large a partition may grow before its oldest segments go; -1 sets no limit."),
     long("retention.ms", "604800000").at_least(-1)
         .or(&[same("log.retention.ms"), minutes("log.retention.minutes"), hours("log.retention.hours")])
-        .instead(NO_RETENTION)
         .doc("How long records are kept; -1 keeps them for ever."),
     int("segment.bytes", "1073741824").at_least(1048576).or(&[same("log.segment.bytes")])
         .doc("The size at which a new segment file begins."),

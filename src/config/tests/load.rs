@@ -126,7 +126,6 @@ fn one_warning_for_each_property_without_effect() {
     )
     .unwrap();
     let ends = [
-        ":12: log.retention.hours has no effect: retention does not run yet: records stay until they are deleted by DeleteRecords or with their topic",
         ":10: no.such.property is not a known property; it is ignored",
         ":7: num.io.threads has no effect: num.network.threads and num.shard.threads size the pools",
         ":8: ssl.keystore.location has no effect: TLS is not served yet: only PLAINTEXT listeners start",

@@ -348,14 +348,19 @@ fn files_of_deleted_segments_do_not_come_back() {
     let work = log.flush_work().unwrap();
     log.set_high_watermark(log.log_end());
     log.advance_log_start(log.log_end()).unwrap();
-    let doomed = log.delete_before_start().unwrap().unwrap();
+    let doomed = log.delete_before_start(usize::MAX).unwrap().unwrap();
     let flushed = work.run().unwrap();
     assert!(log.mark_flushed(flushed));
     let read = before.read(Offset(0), 1 << 20, Offset(20), true).unwrap();
     let ReadPlan::Cold(read) = read else { panic!("in memory") };
+    // Who reads an older view is served until the files go.
+    assert!(!read.run().unwrap().is_empty());
+    doomed.remove().unwrap();
+    for segment in before.segments.iter() {
+        segment.log_file().release();
+    }
     assert_eq!(read.run().unwrap_err().kind(), io::ErrorKind::NotFound);
     let _ = before.offset_for_timestamp(TimestampMs(1));
-    doomed.remove().unwrap();
     let names = disk.list(Path::new(DIR)).unwrap();
     let old = |name: FileName| name.base < log.active().base() && name.kind != Kind::ProducerSnapshot;
     let left: Vec<_> = names.iter().filter(|entry| FileName::parse(&entry.name).is_some_and(old)).collect();

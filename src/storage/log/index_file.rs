@@ -12,7 +12,7 @@ use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex};
 
 use super::lazy_file::{LazyFile, Place};
-use super::names::Kind;
+use super::names::{Kind, Stage};
 use crate::storage::disk;
 use crate::storage::locked;
 use crate::types::Offset;
@@ -38,9 +38,13 @@ struct State<const N: usize> {
 
 impl<const N: usize> IndexFile<N> {
     /// The index in a file that exists or will be made; looks at nothing yet.
-    pub fn unopened(place: Arc<Place>, base: Offset, kind: Kind) -> IndexFile<N> {
+    pub fn unopened(place: Arc<Place>, base: Offset, kind: Kind, stage: Stage) -> IndexFile<N> {
         let state = State { written: None, pending: Vec::new(), last: None };
-        IndexFile { file: LazyFile::new(place, base, kind), state: Mutex::new(state) }
+        IndexFile { file: LazyFile::new(place, base, kind, stage), state: Mutex::new(state) }
+    }
+
+    pub fn file(&self) -> &LazyFile {
+        &self.file
     }
 
     /// Makes the file, empty.

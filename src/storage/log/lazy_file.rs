@@ -3,11 +3,12 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use super::names::{FileName, Kind, Stage};
 use super::open_files::{OpenFiles, Slot};
 use crate::storage::disk::{self, Disk, DiskFile, OpenMode};
+use crate::storage::locked;
 use crate::types::Offset;
 
 /// The directory of one partition.
@@ -63,23 +64,40 @@ impl Place {
     }
 }
 
-/// A live file that belongs to an offset; opened at first use. A transaction index is then made when it is missing; any other
+/// A file that belongs to an offset; opened at first use. A transaction index is then made when it is missing; any other
 /// file that is missing went with its segment, and must not come back because somebody has an old view of the log.
 #[derive(Debug)]
 pub struct LazyFile {
     place: Arc<Place>,
     base: Offset,
     kind: Kind,
+    /// Changes only while the slot is locked, so that a file of another segment that takes over the name is never opened
+    /// for this one.
+    stage: Mutex<Stage>,
     slot: Arc<Slot>,
 }
 
 impl LazyFile {
-    pub fn new(place: Arc<Place>, base: Offset, kind: Kind) -> LazyFile {
-        LazyFile { place, base, kind, slot: Arc::default() }
+    pub fn new(place: Arc<Place>, base: Offset, kind: Kind, stage: Stage) -> LazyFile {
+        LazyFile { place, base, kind, stage: Mutex::new(stage), slot: Arc::default() }
     }
 
     pub fn name(&self) -> FileName {
-        FileName::live(self.base, self.kind)
+        FileName::live(self.base, self.kind).at(*locked(&self.stage))
+    }
+
+    /// Gives the file the name of another stage. Whoever reads it goes on reading the same file.
+    pub fn restage(&self, to: Stage) -> io::Result<()> {
+        self.slot.while_locked(|| {
+            let from = self.name();
+            match self.place.disk.rename(&self.place.path(from), &self.place.path(from.at(to))) {
+                // Not every segment has each kind of file.
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            *locked(&self.stage) = to;
+            Ok(())
+        })
     }
 
     pub fn path(&self) -> PathBuf {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::index_file::IndexFile;
 use super::lazy_file::Place;
-use super::names::Kind;
+use super::names::{Kind, Stage};
 use crate::types::Offset;
 
 const ENTRY_LEN: usize = 8;
@@ -27,8 +27,8 @@ pub struct OffsetIndex {
 }
 
 impl OffsetIndex {
-    pub fn unopened(place: Arc<Place>, base: Offset) -> OffsetIndex {
-        OffsetIndex { base, entries: IndexFile::unopened(place, base, Kind::OffsetIndex) }
+    pub fn unopened(place: Arc<Place>, base: Offset, stage: Stage) -> OffsetIndex {
+        OffsetIndex { base, entries: IndexFile::unopened(place, base, Kind::OffsetIndex, stage) }
     }
 
     pub fn entries(&self) -> &IndexFile<ENTRY_LEN> {

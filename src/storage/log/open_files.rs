@@ -124,6 +124,12 @@ impl Slot {
         Ok(file)
     }
 
+    /// Does something that must not overlap with the file's opening.
+    pub(super) fn while_locked<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _kept = locked(&self.file);
+        act()
+    }
+
     pub(super) fn close(&self) {
         locked(&self.file).file = None;
     }

@@ -1,5 +1,5 @@
-//! When the active segment makes way for a new one, and how. As in Kafka, only an append rolls: a segment to which nothing
-//! is written stays however old it is.
+//! When the active segment makes way for a new one, and how. As in Kafka, only appends and retention roll: a segment to which
+//! nothing is written stays however old it is, until its records have outlived their time.
 //!
 //! Invariant: a sealed segment's indexes are complete and exactly as long as their entries.
 
@@ -72,7 +72,7 @@ impl Log {
     }
 
     /// Seals the active segment and starts one at `base`.
-    fn roll(&mut self, base: Offset, now: TimestampMs) -> io::Result<()> {
+    pub(super) fn roll(&mut self, base: Offset, now: TimestampMs) -> io::Result<()> {
         self.active().seal()?;
         self.producers.advance_end(base);
         self.snapshots.take(&self.place, &self.producers)?;

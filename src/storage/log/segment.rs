@@ -4,7 +4,7 @@
 //! Invariant: the first `size` bytes of the file are whole batches with increasing offsets, all at or above `base`.
 
 use std::io::{self, IoSlice};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::lazy_file::{LazyFile, Place};
@@ -27,26 +27,39 @@ pub struct Segment {
     /// The largest timestamp of the segment and the last offset of the first batch that has it; `None` until it was
     /// needed. A timestamp of -1 says that there is none.
     max_timestamp: Mutex<Option<TimestampOffset>>,
+    /// It is no longer part of its log: its files may go any time.
+    is_out: AtomicBool,
 }
 
 impl Segment {
     /// A segment whose files exist: `size` bytes of batches, `txn_index_size` bytes of aborted transactions.
     pub fn open(place: Arc<Place>, base: Offset, size: u64, txn_index_size: u64) -> Segment {
+        Segment::at_stage(place, base, (size, txn_index_size), Stage::Live)
+    }
+
+    fn at_stage(place: Arc<Place>, base: Offset, sizes: (u64, u64), stage: Stage) -> Segment {
+        let (size, txn_index_size) = sizes;
         Segment {
             base,
-            log: LazyFile::new(place.clone(), base, Kind::Log),
+            log: LazyFile::new(place.clone(), base, Kind::Log, stage),
             size: AtomicU64::new(size),
-            offset_index: OffsetIndex::unopened(place.clone(), base),
-            time_index: TimeIndex::unopened(place.clone(), base),
-            txn_index: TxnIndex::new(place.clone(), base, txn_index_size),
+            offset_index: OffsetIndex::unopened(place.clone(), base, stage),
+            time_index: TimeIndex::unopened(place.clone(), base, stage),
+            txn_index: TxnIndex::new(place.clone(), base, txn_index_size, stage),
             place,
             max_timestamp: Mutex::new(None),
+            is_out: AtomicBool::new(false),
         }
     }
 
     /// A new, empty segment; files of its name are replaced.
     pub fn create(place: Arc<Place>, base: Offset) -> io::Result<Segment> {
-        let segment = Segment::open(place, base, 0, 0);
+        Segment::create_at(place, base, Stage::Live)
+    }
+
+    /// The same at another stage than that of a segment in use.
+    pub fn create_at(place: Arc<Place>, base: Offset, stage: Stage) -> io::Result<Segment> {
+        let segment = Segment::at_stage(place, base, (0, 0), stage);
         segment.log.create()?;
         segment.offset_index.entries().create()?;
         segment.time_index.entries().create()?;
@@ -179,13 +192,27 @@ impl Segment {
         self.time_index.entries().flush()
     }
 
-    /// Makes the batches durable, and the indexes too when `sealed`. A sealed segment may have been taken out of its log
-    /// meanwhile; then there is nothing to make durable.
+    /// Makes the batches durable, and the indexes too when `sealed`. A segment that was taken out of its log meanwhile has
+    /// nothing to make durable; nor has a sealed one whose partition is gone.
     pub fn sync(&self, sealed: bool) -> io::Result<()> {
         match self.sync_files(sealed) {
-            Err(error) if sealed && error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) if (sealed || self.is_out()) && error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result,
         }
+    }
+
+    fn is_out(&self) -> bool {
+        self.is_out.load(Ordering::Acquire)
+    }
+
+    /// The segment is about to be taken out of its log.
+    pub fn note_out(&self) {
+        self.is_out.store(true, Ordering::Release);
+    }
+
+    /// When the batches were last written.
+    pub fn modified(&self) -> io::Result<TimestampMs> {
+        Ok(self.place.disk.stat(&self.log.path())?.modified)
     }
 
     fn sync_files(&self, sealed: bool) -> io::Result<()> {
@@ -198,12 +225,19 @@ impl Segment {
         Ok(())
     }
 
-    /// Renames the segment's files and its producer snapshot to `.deleted`. The batches go last: a segment without
-    /// an index costs recovery a scan, and an index of a lost segment would be in the way.
+    /// Renames the segment's files and its producer snapshot to `.deleted`. After a crash in between, what recovery can
+    /// rebuild may be missing, but no segment is without its aborted transactions.
     pub fn mark_deleted(&self) -> io::Result<()> {
-        for kind in [Kind::OffsetIndex, Kind::TimeIndex, Kind::TxnIndex, Kind::ProducerSnapshot, Kind::Log] {
-            self.place.restage(FileName::live(self.base, kind), Stage::Deleted)?;
+        self.note_out();
+        for file in [
+            self.offset_index.entries().file(),
+            self.time_index.entries().file(),
+            &self.log,
+            self.txn_index.file(),
+        ] {
+            file.restage(Stage::Deleted)?;
         }
+        self.place.restage(FileName::live(self.base, Kind::ProducerSnapshot), Stage::Deleted)?;
         Ok(())
     }
 }

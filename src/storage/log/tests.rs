@@ -67,6 +67,11 @@ enum Op {
     Checkpoint,
     Truncate(usize),
     AdvanceStart(usize),
+    /// So much is kept, in bytes and in time.
+    Retain {
+        bytes: i64,
+        ms: i64,
+    },
     Close,
     Kill,
     Crash(u64),
@@ -89,6 +94,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Checkpoint),
         1 => (0..8usize).prop_map(Op::Truncate),
         1 => (0..100usize).prop_map(Op::AdvanceStart),
+        1 => (-1..5000i64, -1..300i64).prop_map(|(bytes, ms)| Op::Retain { bytes, ms }),
         1 => Just(Op::Close),
         1 => Just(Op::Kill),
         2 => any::<u64>().prop_map(Op::Crash),
@@ -197,7 +203,10 @@ impl World {
                 self.finish_flush();
                 self.flushing = self.log.flush_work();
             }
-            Op::Checkpoint => self.recovery_point = self.log.flushed(),
+            Op::Checkpoint => {
+                self.recovery_point = self.log.flushed();
+                self.log_start = self.log.log_start();
+            }
             Op::Truncate(back) => self.truncate(*back, now),
             Op::AdvanceStart(percent) => {
                 let (start, end) = (self.log.log_start(), self.log.log_end());
@@ -206,10 +215,11 @@ impl World {
                 self.log.advance_log_start(to).unwrap();
                 self.log_start = to;
                 self.start_moved |= to > start;
-                if let Some(doomed) = self.log.delete_before_start().unwrap() {
+                if let Some(doomed) = self.log.delete_before_start(usize::MAX).unwrap() {
                     doomed.remove().unwrap();
                 }
             }
+            Op::Retain { bytes, ms } => self.retain(*bytes, *ms),
             Op::Close => self.close(now),
             Op::Kill => {
                 self.disk.kill();
@@ -335,10 +345,25 @@ impl World {
         self.log.assign_epoch_start(LeaderEpoch(self.epoch));
     }
 
+    /// The batches that go stay in the model: after a crash they may be there again.
+    fn retain(&mut self, bytes: i64, ms: i64) {
+        // Timestamps of records are around 1000.
+        let now = TimestampMs(1100);
+        let config = LogConfig { retention_bytes: bytes, retention_ms: ms, ..(*self.config).clone() };
+        self.log.set_high_watermark(self.log.log_end());
+        let start = self.log.log_start();
+        self.log.update_config(Arc::new(config.clone()));
+        while self.log.retain(now, 2).unwrap().more {}
+        assert_eq!(self.log.view().overdue(&config, now).unwrap(), 0);
+        self.log.update_config(self.config.clone());
+        self.start_moved |= self.log.log_start() > start;
+    }
+
     fn close(&mut self, now: TimestampMs) {
         self.flushing = None;
         self.log.close().unwrap();
         self.recovery_point = self.log.flushed();
+        self.log_start = self.log.log_start();
         self.ghosts.clear();
         self.disk.kill();
         let read_bytes = self.reopen(true, now);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::index_file::IndexFile;
 use super::lazy_file::Place;
-use super::names::Kind;
+use super::names::{Kind, Stage};
 use crate::types::{Offset, TimestampMs};
 
 const ENTRY_LEN: usize = 12;
@@ -27,8 +27,8 @@ pub struct TimeIndex {
 }
 
 impl TimeIndex {
-    pub fn unopened(place: Arc<Place>, base: Offset) -> TimeIndex {
-        TimeIndex { base, entries: IndexFile::unopened(place, base, Kind::TimeIndex) }
+    pub fn unopened(place: Arc<Place>, base: Offset, stage: Stage) -> TimeIndex {
+        TimeIndex { base, entries: IndexFile::unopened(place, base, Kind::TimeIndex, stage) }
     }
 
     pub fn entries(&self) -> &IndexFile<ENTRY_LEN> {

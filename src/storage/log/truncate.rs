@@ -27,6 +27,11 @@ pub struct Doomed {
 }
 
 impl Doomed {
+    /// How many segments those are.
+    pub fn count(&self) -> usize {
+        self.bases.len()
+    }
+
     /// Removes the files.
     pub fn remove(&self) -> io::Result<()> {
         for &base in &self.bases {
@@ -149,11 +154,12 @@ impl Log {
         Ok(())
     }
 
-    /// Takes the segments that end at or before the log's start out of the log.
-    pub fn delete_before_start(&mut self) -> Result<Option<Doomed>, LogError> {
+    /// Takes the segments that end at or before the log's start out of the log, the oldest `at_most`.
+    pub fn delete_before_start(&mut self, at_most: usize) -> Result<Option<Doomed>, LogError> {
         self.check_in_service()?;
         // A segment ends where the next begins; the active one stays.
         let count = self.segments[1..].partition_point(|next| next.base() <= self.ruler.log_start);
+        let count = count.min(at_most);
         if count == 0 {
             return Ok(None);
         }
@@ -170,6 +176,7 @@ impl Log {
     /// Removes segments from the newest to the oldest, so that a crash leaves no gap.
     fn remove_now(&mut self, doomed: &[Arc<Segment>]) -> io::Result<()> {
         for segment in doomed.iter().rev() {
+            segment.note_out();
             for kind in
                 [Kind::Log, Kind::OffsetIndex, Kind::TimeIndex, Kind::TxnIndex, Kind::ProducerSnapshot]
             {

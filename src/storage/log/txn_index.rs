@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::lazy_file::{LazyFile, Place};
-use super::names::Kind;
+use super::names::{Kind, Stage};
 use crate::types::{Offset, ProducerId};
 
 const ENTRY_LEN: usize = 34;
@@ -37,10 +37,10 @@ pub struct TxnIndex {
 
 impl TxnIndex {
     /// The index in a file of `size` bytes; 0 when there is no file.
-    pub fn new(place: Arc<Place>, base: Offset, size: u64) -> TxnIndex {
+    pub fn new(place: Arc<Place>, base: Offset, size: u64, stage: Stage) -> TxnIndex {
         let len = u32::try_from(size / ENTRY_LEN as u64).unwrap_or(u32::MAX);
         TxnIndex {
-            file: LazyFile::new(place, base, Kind::TxnIndex),
+            file: LazyFile::new(place, base, Kind::TxnIndex, stage),
             len: AtomicU32::new(len),
             dirty: AtomicBool::new(len > 0),
         }

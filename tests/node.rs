@@ -18,6 +18,8 @@ mod fetch;
 #[path = "wire/files.rs"]
 #[allow(dead_code, reason = "the snapshots are for the tests of the wire")]
 mod files;
+#[path = "node/groups.rs"]
+mod groups;
 #[path = "node/harness.rs"]
 mod harness;
 #[path = "node/markers.rs"]

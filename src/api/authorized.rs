@@ -21,6 +21,11 @@ pub fn on_topic() -> i32 {
     READ | WRITE | CREATE | DELETE | ALTER | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS
 }
 
+/// The operations on a group.
+pub fn on_group() -> i32 {
+    READ | DELETE | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS
+}
+
 /// The operations on the cluster.
 pub fn on_cluster() -> i32 {
     CREATE | ALTER | DESCRIBE | CLUSTER_ACTION | DESCRIBE_CONFIGS | ALTER_CONFIGS | IDEMPOTENT_WRITE

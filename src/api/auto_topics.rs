@@ -1,4 +1,4 @@
-//! Topics that come into being because a client asked for their metadata (`auto.create.topics.enable`).
+//! Topics that come into being because a client asked for their metadata (`auto.create.topics.enable`) or for a coordinator.
 //!
 //! The request that asks does not wait; the client asks again. Invariant: a name is being created at most once at a time.
 
@@ -35,20 +35,27 @@ impl InFlight {
 
 /// Begins to create topics with the defaults of the cluster.
 pub fn create(api: &Arc<Api>, names: &[&str]) {
-    let names = api.auto_topics.take(names);
+    let topic = |name: &&str| NewTopic { name: (*name).into(), id: Uuid::new_v4(), ..NewTopic::default() };
+    begin(api, names.iter().map(topic).collect());
+}
+
+/// Begins to create a topic that the broker itself needs.
+pub fn create_internal(api: &Arc<Api>, topic: NewTopic) {
+    begin(api, vec![topic]);
+}
+
+fn begin(api: &Arc<Api>, mut topics: Vec<NewTopic>) {
+    let names: Vec<&str> = topics.iter().map(|topic| &*topic.name).collect();
+    let names = api.auto_topics.take(&names);
     if names.is_empty() {
         return;
     }
+    topics.retain(|topic| names.iter().any(|name| **name == *topic.name));
     let api = Arc::clone(api);
     tokio::spawn(async move {
-        let topics = names.iter().map(|name| NewTopic {
-            name: name.as_str().into(),
-            id: Uuid::new_v4(),
-            ..NewTopic::default()
-        });
         let timeout = u64::try_from(api.config.latest().broker.request_timeout_ms).unwrap_or(0);
         let outcomes =
-            create_topics::create(&api, topics.collect(), false, Duration::from_millis(timeout)).await;
+            create_topics::create(&api, topics.into(), false, Duration::from_millis(timeout)).await;
         for (topic, outcome) in outcomes {
             match outcome {
                 Err(refusal) if refusal.code != ErrorCode::TopicAlreadyExists => {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::fetch::FetchSessions;
+use crate::broker::coordinators::Coordinators;
 use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::log_dirs::LogDirs;
 use crate::broker::partitions::Partitions;
@@ -13,6 +14,7 @@ use crate::broker::producer_ids::ProducerIds;
 use crate::broker::reconciler::Reconciled;
 use crate::broker::start::BrokerHandles;
 use crate::broker::throttles::ReplicationThrottle;
+use crate::coordinator::group::Groups;
 
 /// A fetch session that was used so recently is not pushed out by another of its kind; Kafka's fixed value.
 const FETCH_SESSION_EVICTION_MS: i64 = 120_000;
@@ -22,6 +24,7 @@ pub struct BrokerPart {
     pub producer_ids: ProducerIds,
     pub reconciled: Reconciled,
     pub log_dirs: Arc<LogDirs>,
+    pub groups: Coordinators<Groups>,
     pub fetch_sessions: FetchSessions,
     /// From whom an answer or a fetch is due.
     pub silence: PeerSilence,
@@ -32,10 +35,19 @@ pub struct BrokerPart {
 impl BrokerPart {
     pub fn new(handles: BrokerHandles, config: &Arc<DynamicConfig>) -> BrokerPart {
         let settings = &config.latest().broker;
-        let BrokerHandles { partitions, producer_ids, reconciled, log_dirs, silence, .. } = handles;
+        let BrokerHandles { partitions, producer_ids, reconciled, log_dirs, groups, silence, .. } = handles;
         let slots = usize::try_from(settings.max_incremental_fetch_session_cache_slots).unwrap_or(0);
         let throttle = ReplicationThrottle::of_leaders(Arc::clone(config));
         let fetch_sessions = FetchSessions::new(slots, FETCH_SESSION_EVICTION_MS);
-        BrokerPart { partitions, producer_ids, reconciled, log_dirs, silence, fetch_sessions, throttle }
+        BrokerPart {
+            partitions,
+            producer_ids,
+            reconciled,
+            log_dirs,
+            groups,
+            silence,
+            fetch_sessions,
+            throttle,
+        }
     }
 }

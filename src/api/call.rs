@@ -1,6 +1,7 @@
 //! One request on its way through the node: where it came from, and how its handling may end.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,11 +35,17 @@ pub type Slot = [Option<OwnedSemaphorePermit>; 2];
 /// What is kept for a connection from one request to the next.
 #[derive(Debug, Default)]
 pub struct ConnectionState {
+    /// Who is at the other end; none of a request that came in another's envelope.
+    peer: Option<IpAddr>,
     /// That a broker speaks through it.
     presence: Mutex<Option<Presence>>,
 }
 
 impl ConnectionState {
+    pub fn with_peer(peer: IpAddr) -> ConnectionState {
+        ConnectionState { peer: Some(peer), ..ConnectionState::default() }
+    }
+
     /// Keeps what `next` makes of what is kept.
     pub fn keep_presence(&self, next: impl FnOnce(Option<Presence>) -> Option<Presence>) {
         let mut presence = self.presence.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,6 +74,18 @@ impl Call {
     pub fn of(listener: Arc<ListenerInfo>, connection: Arc<ConnectionState>, principal: Principal) -> Call {
         let (slot, only_waits) = (Mutex::default(), AtomicBool::new(false));
         Call { listener, principal, connection, slot, only_waits }
+    }
+
+    /// The client's address as Java writes it, which is how groups show their members.
+    pub fn client_host(&self) -> Arc<str> {
+        match self.connection.peer {
+            None => "".into(),
+            Some(IpAddr::V4(address)) => format!("/{address}").into(),
+            Some(IpAddr::V6(address)) => {
+                let parts = address.segments().map(|segment| format!("{segment:x}"));
+                format!("/{}", parts.join(":")).into()
+            }
+        }
     }
 
     /// Whether an API with these listeners is served where the call came in.

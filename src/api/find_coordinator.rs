@@ -1,42 +1,175 @@
 //! FindCoordinator: v0-6
 //!
-//! Behaviour: the coordinators live on the partitions of Kafka's internal topics, which this version of Floodmark does not
-//! host yet, so every key is answered with COORDINATOR_NOT_AVAILABLE, which clients retry. A key type that the version
-//! does not have is INVALID_REQUEST.
+//! Behaviour: the broker that leads the partition of the internal topic that a key belongs to. An internal topic that is missing
+//! is created, with the settings that the broker has for it; until it is there and has a leader that the client can reach, the
+//! answer is COORDINATOR_NOT_AVAILABLE, and the client asks again. A key type that the version does not have is INVALID_REQUEST.
 //!
 //! Version notes: 1 adds the key type (0 group, 1 transaction); 4 asks for several keys at once; 6 adds share groups (2).
+//!
+//! Not served here: coordinators of share groups, which are COORDINATOR_NOT_AVAILABLE.
 
+use std::sync::Arc;
+
+use super::auto_topics;
 use super::topic_view::text;
 use super::{Api, Call, Request};
-use crate::types::ErrorCode;
-use crate::wire::messages::FindCoordinatorRequest;
+use crate::broker::coordinators::partition_of;
+use crate::config::BrokerConfig;
+use crate::metadata::brokers::Endpoint;
+use crate::metadata::topics::NewTopic;
+use crate::metadata::topics::name::{CONSUMER_OFFSETS, TRANSACTION_STATE};
+use crate::types::{ErrorCode, NodeId, Uuid, kafka_uuid};
 use crate::wire::messages::find_coordinator_response::{Coordinator, FindCoordinatorResponse};
+use crate::wire::messages::{FindCoordinatorRequest, StrBytes};
 
+const GROUP: i8 = 0;
 const TRANSACTION: i8 = 1;
 const SHARE: i8 = 2;
-const NO_NODE: i32 = -1;
 
-pub async fn handle(_: &Api, _: &Call, request: Request<FindCoordinatorRequest>) -> FindCoordinatorResponse {
+const KEY_TYPE: i16 = 1;
+const SEVERAL_KEYS: i16 = 4;
+const SHARE_GROUPS: i16 = 6;
+
+/// Where a coordinator is; what stands in its place otherwise has a code.
+type Found = Result<(NodeId, Endpoint), (ErrorCode, &'static str)>;
+
+pub async fn handle(
+    api: &Arc<Api>,
+    call: &Call,
+    request: Request<FindCoordinatorRequest>,
+) -> FindCoordinatorResponse {
     let (version, request) = (request.version, request.body);
-    let (error, message) = match request.key_type {
-        0..=TRANSACTION => (ErrorCode::CoordinatorNotAvailable, "coordinators are not served yet"),
-        SHARE if version >= 6 => (ErrorCode::CoordinatorNotAvailable, "coordinators are not served yet"),
-        _ => (ErrorCode::InvalidRequest, "there is no such type of key"),
-    };
-    if version < 4 {
-        let response = FindCoordinatorResponse::default()
-            .with_error_code(error.code())
-            .with_node_id(NO_NODE.into())
-            .with_port(NO_NODE);
-        return if version >= 1 { response.with_error_message(Some(text(message))) } else { response };
+    let find = |key: &StrBytes| find(api, &call.listener.name, version, request.key_type, key.as_str());
+    if version < SEVERAL_KEYS {
+        return of_one(version, find(&request.key));
     }
-    let coordinators = request.coordinator_keys.into_iter().map(|key| {
-        Coordinator::default()
-            .with_key(key)
-            .with_error_code(error.code())
-            .with_error_message(Some(text(message)))
-            .with_node_id(NO_NODE.into())
-            .with_port(NO_NODE)
+    let coordinators = request.coordinator_keys.iter().map(|key| {
+        let shown = Coordinator::default().with_key(key.clone());
+        match find(key) {
+            Ok((node, endpoint)) => shown
+                .with_node_id(node.0.into())
+                .with_host(text(&endpoint.host))
+                .with_port(i32::from(endpoint.port)),
+            Err((error, message)) => shown
+                .with_error_code(error.code())
+                .with_error_message(Some(StrBytes::from_static_str(message)))
+                .with_node_id(NodeId::NONE.0.into())
+                .with_port(-1),
+        }
     });
     FindCoordinatorResponse::default().with_coordinators(coordinators.collect())
+}
+
+fn of_one(version: i16, found: Found) -> FindCoordinatorResponse {
+    match found {
+        Ok((node, endpoint)) => FindCoordinatorResponse::default()
+            .with_node_id(node.0.into())
+            .with_host(text(&endpoint.host))
+            .with_port(i32::from(endpoint.port)),
+        Err((error, message)) => {
+            let response = FindCoordinatorResponse::default()
+                .with_error_code(error.code())
+                .with_node_id(NodeId::NONE.0.into())
+                .with_port(-1);
+            if version >= KEY_TYPE {
+                response.with_error_message(Some(StrBytes::from_static_str(message)))
+            } else {
+                response
+            }
+        }
+    }
+}
+
+fn find(api: &Arc<Api>, listener: &str, version: i16, key_type: i8, key: &str) -> Found {
+    let not_available = |reason| Err((ErrorCode::CoordinatorNotAvailable, reason));
+    let topic = match key_type {
+        GROUP => CONSUMER_OFFSETS,
+        TRANSACTION => TRANSACTION_STATE,
+        SHARE if version < SHARE_GROUPS => {
+            return Err((ErrorCode::InvalidRequest, "the version has no share groups"));
+        }
+        SHARE if !is_share_key(key) => {
+            return Err((ErrorCode::InvalidRequest, "the key is not GROUP:TOPIC_ID:PARTITION"));
+        }
+        SHARE => return not_available("share groups are not served yet"),
+        _ => return Err((ErrorCode::InvalidRequest, "there is no such type of key")),
+    };
+    let image = api.metadata.image();
+    let Some(found) = image.topics.by_name(topic) else {
+        auto_topics::create_internal(api, internal_topic(topic, &api.config.at(&image).broker));
+        return not_available("the internal topic is being created");
+    };
+    let partition = found.partition(partition_of(key, found.partition_count()));
+    let leader = partition.map_or(NodeId::NONE, |partition| partition.leader);
+    let broker = image.brokers.get(leader).filter(|broker| !broker.fenced);
+    match broker.and_then(|broker| broker.endpoint(listener)) {
+        Some(endpoint) => Ok((leader, endpoint.clone())),
+        None => not_available("the coordinator's partition has no leader that can be reached here"),
+    }
+}
+
+/// The form of the keys of share groups.
+fn is_share_key(key: &str) -> bool {
+    let parts: Vec<&str> = key.split(':').collect();
+    match parts[..] {
+        [group, topic, partition] => {
+            !group.trim().is_empty() && kafka_uuid::parse(topic).is_some() && partition.parse::<i32>().is_ok()
+        }
+        _ => false,
+    }
+}
+
+/// An internal topic as the broker's settings want it.
+fn internal_topic(topic: &str, settings: &BrokerConfig) -> NewTopic {
+    let (partitions, replication_factor, segment_bytes) = if topic == CONSUMER_OFFSETS {
+        (
+            settings.offsets_topic_num_partitions,
+            settings.offsets_topic_replication_factor,
+            settings.offsets_topic_segment_bytes,
+        )
+    } else {
+        (
+            settings.transaction_state_log_num_partitions,
+            settings.transaction_state_log_replication_factor,
+            settings.transaction_state_log_segment_bytes,
+        )
+    };
+    let mut configs =
+        vec![("cleanup.policy", "compact".to_owned()), ("segment.bytes", segment_bytes.to_string())];
+    if topic == CONSUMER_OFFSETS {
+        // The coordinator compresses what it writes.
+        configs.push(("compression.type", "producer".to_owned()));
+    } else {
+        configs.push(("compression.type", "uncompressed".to_owned()));
+        configs.push(("min.insync.replicas", settings.transaction_state_log_min_isr.to_string()));
+        configs.push(("unclean.leader.election.enable", "false".to_owned()));
+    }
+    let configs = configs.into_iter().map(|(key, value)| (key.into(), Some(value.into())));
+    NewTopic {
+        name: topic.into(),
+        id: Uuid::new_v4(),
+        partitions: Some(partitions),
+        replication_factor: Some(replication_factor),
+        configs: configs.collect(),
+        ..NewTopic::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_share_key;
+
+    #[test]
+    fn keys_of_share_groups_have_a_form() {
+        assert!(is_share_key("group:AAAAAAAAAAEAAAAAAAAAAg:7"));
+        for key in [
+            "group",
+            "g:AAAAAAAAAAEAAAAAAAAAAg",
+            ":AAAAAAAAAAEAAAAAAAAAAg:7",
+            "g:no-id:7",
+            "g:AAAAAAAAAAEAAAAAAAAAAg:x",
+        ] {
+            assert!(!is_share_key(key), "{key}");
+        }
+    }
 }

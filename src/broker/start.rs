@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use super::blocking::blocking;
 use super::checkpoints::{self, CheckpointIntervals, Checkpoints, Periodic};
 use super::controller_channel::ControllerChannel;
+use super::coordinators::{self, Coordinators, Keeper, KeeperParts};
 use super::directory::Directory;
 use super::dynamic_config::DynamicConfig;
 use super::fetcher::{self, driver::FetcherContext};
@@ -34,6 +35,7 @@ use super::shard::Shard;
 use super::throttles::ReplicationThrottle;
 use crate::config::BrokerConfig;
 use crate::controller::MetadataHandle;
+use crate::coordinator::group::Groups;
 use crate::metadata::brokers::Endpoint;
 use crate::storage::disk::{Disk, DiskLock};
 use crate::storage::log::{Budgets, Log};
@@ -94,6 +96,8 @@ pub struct BrokerHandles {
     pub controller: ControllerChannel,
     pub silence: PeerSilence,
     pub log_dirs: Arc<LogDirs>,
+    /// The coordinators of groups that are here.
+    pub groups: Coordinators<Groups>,
 }
 
 /// A broker that runs. Whoever holds it stops it.
@@ -145,7 +149,7 @@ pub async fn start(
         metadata: metadata.clone(),
         config: config.clone(),
         channel: controller.separate(),
-        lease,
+        lease: lease.clone(),
         silence: silence.clone(),
         reconciled: reconciled.clone(),
         is_quiet: is_alone,
@@ -159,7 +163,7 @@ pub async fn start(
         listener,
         metadata: metadata.clone(),
         throttle: ReplicationThrottle::of_followers(config.clone()),
-        config,
+        config: config.clone(),
         partitions: partitions.clone(),
         silence: silence.clone(),
     };
@@ -175,9 +179,27 @@ pub async fn start(
     let reconciling = tokio::spawn(reconciler.run(metadata.subscribe()));
     let mut tasks = vec![beat, fetching, altering, reconciling, tokio::spawn(give_out)];
     tasks.extend(look_after(&dirs, &lifecycle, failure, to_do));
+    let keeping = KeeperParts {
+        me: id,
+        metadata,
+        config,
+        partitions: partitions.clone(),
+        reconciled: reconciled.clone(),
+        lease,
+    };
+    let groups = Coordinators::new(coordinators::groups::kind(keeping.config.clone()));
+    tasks.push(tokio::spawn(Keeper::new(groups.clone(), keeping).run()));
     let log_dirs = dirs;
-    let handles =
-        BrokerHandles { partitions, producer_ids, reconciled, lifecycle, controller, silence, log_dirs };
+    let handles = BrokerHandles {
+        partitions,
+        producer_ids,
+        reconciled,
+        lifecycle,
+        controller,
+        silence,
+        log_dirs,
+        groups,
+    };
     Ok((handles.clone(), RunningBroker { handles, checkpoints, periodic, tasks }))
 }
 

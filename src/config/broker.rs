@@ -65,6 +65,25 @@ typed_config! {
         num_recovery_threads_per_data_dir: i32 = "num.recovery.threads.per.data.dir",
         producer_id_expiration_ms: i32 = "producer.id.expiration.ms",
 
+        group_min_session_timeout_ms: i32 = "group.min.session.timeout.ms",
+        group_max_session_timeout_ms: i32 = "group.max.session.timeout.ms",
+        group_initial_rebalance_delay_ms: i32 = "group.initial.rebalance.delay.ms",
+        group_max_size: i32 = "group.max.size",
+        offset_metadata_max_bytes: i32 = "offset.metadata.max.bytes",
+        offsets_load_buffer_size: i32 = "offsets.load.buffer.size",
+        offsets_topic_replication_factor: i16 = "offsets.topic.replication.factor",
+        offsets_topic_num_partitions: i32 = "offsets.topic.num.partitions",
+        offsets_topic_segment_bytes: i32 = "offsets.topic.segment.bytes",
+        /// The number of a codec, as in record batches.
+        offsets_topic_compression_codec: i32 = "offsets.topic.compression.codec",
+        offsets_retention_minutes: i32 = "offsets.retention.minutes",
+        offsets_retention_check_interval_ms: i64 = "offsets.retention.check.interval.ms",
+        offsets_commit_timeout_ms: i32 = "offsets.commit.timeout.ms",
+        transaction_state_log_replication_factor: i16 = "transaction.state.log.replication.factor",
+        transaction_state_log_min_isr: i32 = "transaction.state.log.min.isr",
+        transaction_state_log_num_partitions: i32 = "transaction.state.log.num.partitions",
+        transaction_state_log_segment_bytes: i32 = "transaction.state.log.segment.bytes",
+
         metadata_log_max_record_bytes_between_snapshots: i64 =
             "metadata.log.max.record.bytes.between.snapshots",
         /// 0 means no limit.

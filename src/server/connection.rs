@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::future::{Future, pending};
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,7 +115,7 @@ pub async fn serve(
 ) {
     let (mut reader, mut writer) = stream.split();
     let mut frames = FrameReader::new(settings.max_frame, limits.request_bytes.clone());
-    let mut work = Work::new(listener, api, limits);
+    let mut work = Work::new(peer.ip(), listener, api, limits);
     let mut last_active = Instant::now();
     let mut idle = pin!(sleep_until(last_active + settings.max_idle));
     let end = loop {
@@ -180,10 +180,10 @@ struct Work {
 }
 
 impl Work {
-    fn new(listener: Arc<ListenerInfo>, api: Arc<Api>, limits: Arc<ConnectionLimits>) -> Work {
+    fn new(peer: IpAddr, listener: Arc<ListenerInfo>, api: Arc<Api>, limits: Arc<ConnectionLimits>) -> Work {
         Work {
             listener,
-            state: Arc::default(),
+            state: Arc::new(ConnectionState::with_peer(peer)),
             api,
             limits,
             next: None,

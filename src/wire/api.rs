@@ -94,9 +94,33 @@ macro_rules! for_each_api {
               list_offsets::handle }
             { 3, Metadata, 0..=13, flexible 9, [broker], advertised 0,
               $crate::wire::messages::MetadataRequest => $crate::wire::messages::MetadataResponse, metadata::handle }
+            { 8, OffsetCommit, 2..=10, flexible 8, [broker], advertised 2,
+              $crate::wire::messages::OffsetCommitRequest => $crate::wire::messages::OffsetCommitResponse,
+              offset_commit::handle }
+            { 9, OffsetFetch, 1..=10, flexible 6, [broker], advertised 1,
+              $crate::wire::messages::OffsetFetchRequest => $crate::wire::messages::OffsetFetchResponse,
+              offset_fetch::handle }
             { 10, FindCoordinator, 0..=6, flexible 3, [broker], advertised 0,
               $crate::wire::messages::FindCoordinatorRequest => $crate::wire::messages::FindCoordinatorResponse,
               find_coordinator::handle }
+            { 11, JoinGroup, 0..=9, flexible 6, [broker], advertised 0,
+              $crate::wire::messages::JoinGroupRequest => $crate::wire::messages::JoinGroupResponse,
+              join_group::handle }
+            { 12, Heartbeat, 0..=4, flexible 4, [broker], advertised 0,
+              $crate::wire::messages::HeartbeatRequest => $crate::wire::messages::HeartbeatResponse,
+              heartbeat::handle }
+            { 13, LeaveGroup, 0..=5, flexible 4, [broker], advertised 0,
+              $crate::wire::messages::LeaveGroupRequest => $crate::wire::messages::LeaveGroupResponse,
+              leave_group::handle }
+            { 14, SyncGroup, 0..=5, flexible 4, [broker], advertised 0,
+              $crate::wire::messages::SyncGroupRequest => $crate::wire::messages::SyncGroupResponse,
+              sync_group::handle }
+            { 15, DescribeGroups, 0..=6, flexible 5, [broker], advertised 0,
+              $crate::wire::messages::DescribeGroupsRequest => $crate::wire::messages::DescribeGroupsResponse,
+              describe_groups::handle }
+            { 16, ListGroups, 0..=5, flexible 3, [broker], advertised 0,
+              $crate::wire::messages::ListGroupsRequest => $crate::wire::messages::ListGroupsResponse,
+              list_groups::handle }
             { 18, ApiVersions, 0..=5, flexible 3, [broker, controller], advertised 0,
               $crate::wire::messages::ApiVersionsRequest => $crate::wire::messages::ApiVersionsResponse,
               api_versions::handle }
@@ -132,6 +156,9 @@ macro_rules! for_each_api {
             { 37, CreatePartitions, 0..=3, flexible 2, [broker, controller], advertised 0,
               $crate::wire::messages::CreatePartitionsRequest => $crate::wire::messages::CreatePartitionsResponse,
               create_partitions::handle }
+            { 42, DeleteGroups, 0..=3, flexible 2, [broker], advertised 0,
+              $crate::wire::messages::DeleteGroupsRequest => $crate::wire::messages::DeleteGroupsResponse,
+              delete_groups::handle }
             { 43, ElectLeaders, 0..=2, flexible 2, [broker, controller], advertised 0,
               $crate::wire::messages::ElectLeadersRequest => $crate::wire::messages::ElectLeadersResponse,
               elect_leaders::handle }
@@ -147,6 +174,9 @@ macro_rules! for_each_api {
               $crate::wire::messages::ListPartitionReassignmentsRequest
                   => $crate::wire::messages::ListPartitionReassignmentsResponse,
               list_partition_reassignments::handle }
+            { 47, OffsetDelete, 0..=0, flexible never, [broker], advertised 0,
+              $crate::wire::messages::OffsetDeleteRequest => $crate::wire::messages::OffsetDeleteResponse,
+              offset_delete::handle }
             { 55, DescribeQuorum, 0..=2, flexible 0, [broker, controller], advertised 0,
               $crate::wire::messages::DescribeQuorumRequest => $crate::wire::messages::DescribeQuorumResponse,
               describe_quorum::handle }

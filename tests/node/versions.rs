@@ -338,15 +338,6 @@ async fn configurations_are_told_and_changed_at_every_version() {
 async fn the_rest_answers_at_every_version() {
     let (node, mut client) = TestNode::with_topic(&[], "t", 1).await;
     super::requests::produce_ok(&mut client, "t", 0, &["a", "b"]).await;
-    for version in versions(10) {
-        let request = FindCoordinatorRequest::default();
-        let request = if version < 4 {
-            request.with_key(text("g"))
-        } else {
-            request.with_coordinator_keys(vec![text("g")])
-        };
-        client.call(version, request).await;
-    }
     for version in versions(18) {
         let request = ApiVersionsRequest {
             client_software_name: text("test"),

@@ -6,11 +6,12 @@
 //! where it has appended, for an append counts only where the log is expected to end; a reply leaves when everything that was
 //! decided before it is committed; whoever asks is answered.
 //!
-//! In reading order: this file (how requests find the actor), `placement`, `keeper` (which actors there are), `actor`, `load`
+//! In reading order: this file (how requests find the actor), `groups` (their kind), `placement`, `keeper` (which actors there are), `actor`, `load`
 //! and `batches`.
 
 mod actor;
 mod batches;
+pub mod groups;
 mod keeper;
 mod load;
 mod placement;

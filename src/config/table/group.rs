@@ -6,13 +6,13 @@ use super::{CONSUMER_ASSIGNORS, NO_GROUPS};
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
-    int("group.min.session.timeout.ms", "6000").instead(NO_GROUPS)
+    int("group.min.session.timeout.ms", "6000")
         .doc("The shortest session timeout that a member of a classic group may ask for."),
-    int("group.max.session.timeout.ms", "1800000").instead(NO_GROUPS)
+    int("group.max.session.timeout.ms", "1800000")
         .doc("The longest session timeout that a member of a classic group may ask for."),
-    int("group.initial.rebalance.delay.ms", "3000").instead(NO_GROUPS)
+    int("group.initial.rebalance.delay.ms", "3000")
         .doc("How long an empty classic group waits for more members before it assigns."),
-    int("group.max.size", "2147483647").at_least(1).instead(NO_GROUPS)
+    int("group.max.size", "2147483647").at_least(1)
         .doc("The most members of a classic group."),
     list("group.coordinator.rebalance.protocols", "classic,consumer,streams")
         .filled_list_of(&["consumer", "classic", "share", "streams"]).instead(NO_GROUPS)
@@ -55,22 +55,22 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("Which groups may change between the classic and the consumer protocol while they are in use."),
     int("group.consumer.regex.refresh.interval.ms", "600000").at_least(10000).internal().instead(NO_GROUPS)
         .doc("How often subscriptions by pattern are matched against the topics."),
-    int("offset.metadata.max.bytes", "4096").high().instead(NO_GROUPS)
+    int("offset.metadata.max.bytes", "4096").high()
         .doc("The most text that may be stored with an offset."),
-    int("offsets.load.buffer.size", "5242880").at_least(1).high().instead(NO_GROUPS)
+    int("offsets.load.buffer.size", "5242880").at_least(1).high()
         .doc("How many bytes are read at a time when offsets are loaded."),
-    short("offsets.topic.replication.factor", "3").at_least(1).high().instead(NO_GROUPS)
+    short("offsets.topic.replication.factor", "3").at_least(1).high()
         .doc("How many replicas the topic of offsets gets when it is created."),
-    int("offsets.topic.num.partitions", "50").at_least(1).high().instead(NO_GROUPS)
+    int("offsets.topic.num.partitions", "50").at_least(1).high()
         .doc("How many partitions the topic of offsets has; not to be changed later."),
-    int("offsets.topic.segment.bytes", "104857600").at_least(1).high().instead(NO_GROUPS)
+    int("offsets.topic.segment.bytes", "104857600").at_least(1).high()
         .doc("The size of a segment of the topic of offsets."),
-    int("offsets.topic.compression.codec", "0").between(0, 4).high().instead(NO_GROUPS)
+    int("offsets.topic.compression.codec", "0").between(0, 4).high()
         .doc("How the topic of offsets is compressed: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."),
-    int("offsets.retention.minutes", "10080").at_least(1).high().instead(NO_GROUPS)
+    int("offsets.retention.minutes", "10080").at_least(1).high()
         .doc("How long the offsets of a group without members are kept."),
-    long("offsets.retention.check.interval.ms", "600000").at_least(1).high().instead(NO_GROUPS)
+    long("offsets.retention.check.interval.ms", "600000").at_least(1).high()
         .doc("How often offsets past that are looked for."),
-    int("offsets.commit.timeout.ms", "5000").at_least(1).high().instead(NO_GROUPS)
+    int("offsets.commit.timeout.ms", "5000").at_least(1).high()
         .doc("How long storing an offset may take."),
 ];

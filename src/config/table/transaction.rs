@@ -12,13 +12,13 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("The longest timeout that a transaction may ask for."),
     boolean("transaction.two.phase.commit.enable", "false").low().instead(NO_TXN)
         .doc("Whether transactions of an outer coordinator, without a timeout, are allowed."),
-    short("transaction.state.log.replication.factor", "3").at_least(1).high().instead(NO_TXN)
+    short("transaction.state.log.replication.factor", "3").at_least(1).high()
         .doc("How many replicas the topic of transactions gets when it is created."),
-    int("transaction.state.log.min.isr", "2").at_least(1).high().instead(NO_TXN)
+    int("transaction.state.log.min.isr", "2").at_least(1).high()
         .doc("How many replicas in sync a write to the topic of transactions needs."),
-    int("transaction.state.log.num.partitions", "50").at_least(1).high().instead(NO_TXN)
+    int("transaction.state.log.num.partitions", "50").at_least(1).high()
         .doc("How many partitions the topic of transactions has; not to be changed later."),
-    int("transaction.state.log.segment.bytes", "104857600").at_least(1).high().instead(NO_TXN)
+    int("transaction.state.log.segment.bytes", "104857600").at_least(1).high()
         .doc("The size of a segment of the topic of transactions."),
     int("transaction.state.log.load.buffer.size", "5242880").at_least(1).high().instead(NO_TXN)
         .doc("How many bytes are read at a time when transactions are loaded."),

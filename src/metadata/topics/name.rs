@@ -7,7 +7,13 @@ pub const MAX_NAME_LENGTH: usize = 249;
 pub const CLUSTER_METADATA: &str = "__cluster_metadata";
 
 /// The topics that the brokers keep their own state in.
-pub const INTERNAL: [&str; 3] = ["__consumer_offsets", "__transaction_state", "__share_group_state"];
+pub const INTERNAL: [&str; 3] = [CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"];
+
+/// The log of the coordinators of groups.
+pub const CONSUMER_OFFSETS: &str = "__consumer_offsets";
+
+/// The log of the coordinators of transactions.
+pub const TRANSACTION_STATE: &str = "__transaction_state";
 
 pub fn is_internal(name: &str) -> bool {
     INTERNAL.contains(&name)

@@ -48,6 +48,13 @@ from_the_crate! {
     assign_replicas_to_dirs_request::AssignReplicasToDirsRequest,
     assign_replicas_to_dirs_response::AssignReplicasToDirsResponse,
     remove_raft_voter_request::RemoveRaftVoterRequest, remove_raft_voter_response::RemoveRaftVoterResponse,
+    join_group_request::JoinGroupRequest, join_group_response::JoinGroupResponse,
+    sync_group_request::SyncGroupRequest, sync_group_response::SyncGroupResponse,
+    heartbeat_request::HeartbeatRequest, heartbeat_response::HeartbeatResponse,
+    leave_group_request::LeaveGroupRequest, leave_group_response::LeaveGroupResponse,
+    list_groups_request::ListGroupsRequest, list_groups_response::ListGroupsResponse,
+    describe_groups_request::DescribeGroupsRequest, describe_groups_response::DescribeGroupsResponse,
+    offset_delete_request::OffsetDeleteRequest, offset_delete_response::OffsetDeleteResponse,
     update_raft_voter_request::UpdateRaftVoterRequest, update_raft_voter_response::UpdateRaftVoterResponse,
 }
 
@@ -58,11 +65,14 @@ pub use super::api_versions::{self as api_versions_request, ApiVersionsRequest};
 pub use super::api_versions::{self as api_versions_response, ApiVersionsResponse};
 pub use super::broker_heartbeat::{self as broker_heartbeat_request, BrokerHeartbeatRequest};
 pub use super::broker_heartbeat::{self as broker_heartbeat_response, BrokerHeartbeatResponse};
+pub use super::delete_groups::{DeleteGroupsRequest, DeleteGroupsResponse};
 pub use super::describe_log_dirs::{self as describe_log_dirs_request, DescribeLogDirsRequest};
 pub use super::describe_log_dirs::{self as describe_log_dirs_response, DescribeLogDirsResponse};
 pub use super::fetch_response::FetchResponse;
 pub use super::list_offsets::{self as list_offsets_request, ListOffsetsRequest};
 pub use super::list_offsets::{self as list_offsets_response, ListOffsetsResponse};
+pub use super::offset_commit::{OffsetCommitRequest, OffsetCommitResponse};
+pub use super::offset_fetch::{OffsetFetchRequest, OffsetFetchResponse};
 pub use super::unregister_controller::{UnregisterControllerRequest, UnregisterControllerResponse};
 pub use super::write_txn_markers::{self as write_txn_markers_request, WriteTxnMarkersRequest};
 pub use super::write_txn_markers::{self as write_txn_markers_response, WriteTxnMarkersResponse};

@@ -1,0 +1,54 @@
+//! The coordinators of groups: what they are configured with, and where their log is.
+
+use std::sync::Arc;
+
+use super::super::dynamic_config::DynamicConfig;
+use super::Kind;
+use crate::config::BrokerConfig;
+use crate::coordinator::group::classic::ClassicConfig;
+use crate::coordinator::group::settings::OffsetsConfig;
+use crate::coordinator::group::{Groups, Settings};
+use crate::metadata::topics::name::CONSUMER_OFFSETS;
+use crate::wire::compression::{Codec, Compression};
+
+const MS_PER_MINUTE: i64 = 60_000;
+
+/// The coordinators of groups on a broker with this configuration.
+pub fn kind(config: Arc<DynamicConfig>) -> Kind<Groups> {
+    let broker = config.latest().broker.clone();
+    Kind {
+        topic: CONSUMER_OFFSETS,
+        make: Box::new(move |_| Groups::new(settings(&config.latest().broker))),
+        on_effect: Box::new(|_, effect| match effect {}),
+        codec: codec(broker.offsets_topic_compression_codec),
+        commit_timeout_ms: i64::from(broker.offsets_commit_timeout_ms),
+        load_buffer_bytes: size(broker.offsets_load_buffer_size),
+    }
+}
+
+/// What the broker's properties say of groups.
+fn settings(broker: &BrokerConfig) -> Settings {
+    Settings {
+        classic: ClassicConfig {
+            max_size: size(broker.group_max_size),
+            initial_rebalance_delay_ms: i64::from(broker.group_initial_rebalance_delay_ms),
+            ..ClassicConfig::default()
+        },
+        offsets: OffsetsConfig {
+            retention_ms: i64::from(broker.offsets_retention_minutes) * MS_PER_MINUTE,
+            retention_check_interval_ms: broker.offsets_retention_check_interval_ms,
+            metadata_max_bytes: size(broker.offset_metadata_max_bytes),
+        },
+    }
+}
+
+/// The table has refused what is no codec.
+fn codec(number: i32) -> Codec {
+    let compression = u8::try_from(number).ok().and_then(|number| Compression::from_id(number).ok());
+    compression.unwrap_or(Compression::None).into()
+}
+
+/// The table has refused what is negative.
+fn size(number: i32) -> usize {
+    usize::try_from(number).unwrap_or(0)
+}

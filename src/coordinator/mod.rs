@@ -6,6 +6,7 @@
 //! coordinator is in the records, and folding them gives it.
 
 pub mod group;
+pub mod transaction;
 
 use std::convert::Infallible;
 use std::error::Error;

@@ -289,7 +289,7 @@ impl Features {
     }
 }
 
-fn level_record(name: &str, level: i16) -> Record {
+pub(crate) fn level_record(name: &str, level: i16) -> Record {
     FeatureLevelRecord {
         name: StrBytes::from_string(name.to_owned()),
         feature_level: level,

@@ -245,6 +245,7 @@ pub mod default_principal;
 pub mod describe_log_dirs;
 pub mod fetch_response;
 pub mod groups;
+pub mod transactions;
 pub mod list_offsets;
 pub mod offset_commit;
 pub mod offset_fetch;

@@ -370,3 +370,49 @@ impl Offsets {
 fn text(name: &str) -> StrBytes {
     StrBytes::from_string(name.to_owned())
 }
+
+#[cfg(test)]
+impl Offsets {
+    /// How many topics have offsets.
+    pub(super) fn topic_count(&self) -> usize {
+        self.topics.len()
+    }
+
+    /// Everything, in an order of its own; of the places in the log only what matters, whether a pending offset would
+    /// count.
+    pub(super) fn snapshot(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut uses = BTreeMap::new();
+        let mut line = |what: &str, group: &Name, place: &Place, committed: &Committed, counts: bool| {
+            *uses.entry(place.0).or_insert(0) += 1;
+            let committed = Committed { order: u64::from(counts), ..committed.clone() };
+            lines.push(format!("{what} {group} {} {} {committed:?}", self.topics.name(place.0), place.1));
+        };
+        for (group, of_group) in &self.groups {
+            assert!(!of_group.committed.is_empty() || !of_group.open.is_empty(), "{group} has nothing");
+            for (place, committed) in &of_group.committed {
+                line("committed", group, place, committed, true);
+            }
+            for (place, producers) in &of_group.open {
+                for producer in producers {
+                    assert!(self.pending[producer].contains_key(&(group.clone(), *place)));
+                }
+            }
+        }
+        for (producer, pending) in &self.pending {
+            assert!(!pending.is_empty(), "{producer} has brought nothing");
+            for ((group, place), committed) in pending {
+                let of_group = &self.groups[group];
+                assert!(of_group.open[place].contains(producer));
+                let known = of_group.committed.get(place);
+                let counts = known.is_none_or(|known| known.order < committed.order);
+                line(&format!("of {producer}"), group, place, committed, counts);
+            }
+        }
+        for (number, count) in uses {
+            assert_eq!(self.topics.uses(number), count);
+        }
+        lines.sort();
+        lines
+    }
+}

@@ -71,6 +71,18 @@ impl TopicNames {
 }
 
 #[cfg(test)]
+impl TopicNames {
+    pub fn uses(&self, number: TopicNumber) -> usize {
+        self.names[number.0 as usize].by
+    }
+
+    /// How many names are held.
+    pub fn len(&self) -> usize {
+        self.numbers.len()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -19,8 +19,6 @@ mod timers;
 
 #[cfg(test)]
 mod laws;
-#[cfg(test)]
-mod script;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -117,7 +115,7 @@ pub enum JoinError {
     MemberIdRequired,
     #[error("the group has as many members as it may have")]
     MaxSizeReached,
-    #[error("the group has another kind now")]
+    #[error("the group rebalances: join again")]
     RebalanceInProgress,
 }
 

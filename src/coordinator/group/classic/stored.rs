@@ -152,3 +152,16 @@ fn text(name: &Name) -> StrBytes {
 fn name(text: &StrBytes) -> Name {
     text.as_str().into()
 }
+
+#[cfg(test)]
+impl ClassicGroup {
+    /// All that a settled group's record says of it; when it came into its state is not kept of a group that nobody has
+    /// joined.
+    pub(in crate::coordinator::group) fn hard_state(&self) -> String {
+        let mut stored = self.stored();
+        if self.protocol_type.is_none() {
+            stored.current_state_timestamp = 0;
+        }
+        format!("{stored:?}")
+    }
+}

@@ -12,6 +12,13 @@ mod cleanup;
 mod members;
 mod offsets;
 
+#[cfg(test)]
+mod harness;
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+mod script;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 

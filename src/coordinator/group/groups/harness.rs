@@ -1,0 +1,128 @@
+//! A machine with its log, for tests: it notes the bytes of each record, and can fold them into another machine.
+//! After each step the fold must come to the same hard state.
+
+use bytes::Bytes;
+
+use super::super::Command;
+use super::*;
+use crate::coordinator::Encode;
+use crate::coordinator::group::classic::State;
+use crate::metadata::Image;
+
+/// What the partition holds.
+#[derive(Clone, Debug)]
+pub(super) enum Logged {
+    Record(Option<Producer>, Bytes, Option<Bytes>),
+    Marker(Producer, TxnResult),
+}
+
+pub(super) struct Harness {
+    pub(super) groups: Groups,
+    pub(super) log: Vec<Logged>,
+    pub(super) image: Image,
+    pub(super) now: Now,
+}
+
+impl Harness {
+    pub(super) fn new(settings: Settings) -> Harness {
+        let now = Now { monotonic: MonotonicMs(0), wall: TimestampMs(1_000_000) };
+        let mut harness =
+            Harness { groups: Groups::new(settings), log: Vec::new(), image: Image::default(), now };
+        harness.run(Groups::begin);
+        harness
+    }
+
+    /// The clock goes on, or stays.
+    pub(super) fn set_time(&mut self, monotonic_ms: i64) {
+        let passed = monotonic_ms - self.now.monotonic.0;
+        assert!(passed >= 0, "the clock goes back");
+        self.now = Now { monotonic: MonotonicMs(monotonic_ms), wall: TimestampMs(self.now.wall.0 + passed) };
+    }
+
+    pub(super) fn step(&mut self, token: ReplyToken, command: Command) -> Out {
+        self.run(|groups, context, out| groups.step(context, token, command, out))
+    }
+
+    pub(super) fn tick(&mut self) -> Out {
+        self.run(Groups::tick)
+    }
+
+    pub(super) fn metadata_changed(&mut self) -> Out {
+        self.run(Groups::metadata_changed)
+    }
+
+    pub(super) fn end_transaction(&mut self, producer: Producer, result: TxnResult) {
+        self.log.push(Logged::Marker(producer, result));
+        self.groups.replay_marker(producer, result);
+        self.check();
+    }
+
+    /// Another coordinator takes over.
+    pub(super) fn move_on(&mut self) -> Out {
+        self.groups = self.fold();
+        self.run(Groups::begin)
+    }
+
+    fn run(&mut self, step: impl FnOnce(&mut Groups, &Context<'_>, &mut Out)) -> Out {
+        let mut out = Out::default();
+        let context = Context { now: self.now, image: &self.image };
+        step(&mut self.groups, &context, &mut out);
+        for write in &out.records {
+            let (key, value) = write.record.encode().expect("a record has bytes");
+            let decoded = Record::decode(key.clone(), value.clone()).expect("they can be read");
+            assert_eq!(decoded.as_ref(), Some(&write.record));
+            self.log.push(Logged::Record(write.producer, key, value));
+        }
+        self.check();
+        out
+    }
+
+    /// What the log comes to.
+    pub(super) fn fold(&self) -> Groups {
+        let mut groups = Groups::new(self.groups.settings.clone());
+        for logged in &self.log {
+            match logged {
+                Logged::Record(producer, key, value) => {
+                    let replayed = groups.replay(Offset::ZERO, *producer, key.clone(), value.clone());
+                    replayed.expect("the log can be read");
+                }
+                Logged::Marker(producer, result) => groups.replay_marker(*producer, *result),
+            }
+        }
+        groups
+    }
+
+    fn check(&self) {
+        let folded = self.fold();
+        let live: Vec<(&Name, Option<String>)> = hard_groups(&self.groups).collect();
+        let ids: Vec<&Name> = folded.groups.keys().collect();
+        assert_eq!(live.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids, "the log has other groups");
+        for ((id, live), (_, folded)) in live.iter().zip(hard_groups(&folded)) {
+            // A rebalance is not written down before it is over.
+            if let Some(live) = live {
+                assert_eq!(Some(live), folded.as_ref(), "group {id}");
+            }
+        }
+        assert_eq!(self.groups.offsets.snapshot(), folded.offsets.snapshot());
+        for (at, id) in &self.groups.deadlines {
+            assert_eq!(self.groups.groups[id].deadline, Some(*at));
+        }
+        let with_deadline = self.groups.groups.values().filter(|entry| entry.deadline.is_some()).count();
+        assert_eq!(with_deadline, self.groups.deadlines.len());
+        for (id, entry) in &self.groups.groups {
+            let own = entry.group.next_deadline();
+            let kept = entry.deadline;
+            let is_early = own.is_none_or(|own| kept.is_some_and(|kept| kept <= own));
+            assert!(is_early, "group {id} wants to be called at {own:?}, and will be at {kept:?}");
+        }
+    }
+}
+
+/// The groups as the log knows them; none in the middle of a rebalance.
+fn hard_groups(groups: &Groups) -> impl Iterator<Item = (&Name, Option<String>)> {
+    groups.groups.iter().map(|(id, entry)| {
+        let Group::Classic(group) = &entry.group;
+        let is_settled = matches!(group.state(), State::Empty | State::Stable);
+        (id, is_settled.then(|| group.hard_state()))
+    })
+}

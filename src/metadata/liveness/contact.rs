@@ -47,8 +47,8 @@ struct Reach {
     unanswered: u32,
     /// It was fenced because nobody reached it, and nobody has since.
     lost_since: Option<MonotonicMs>,
-    /// When to try again.
-    next: Option<MonotonicMs>,
+    /// When a probe found something or nothing the last time.
+    tried_at: Option<MonotonicMs>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl Contact {
         } else if self.beats(config, now) {
             self.reach.unanswered += 1;
         }
-        self.reach.next = Some(now.plus(config.probe_pause_ms));
+        self.reach.tried_at = Some(now);
         if self.beats(config, now) && !self.is_lost {
             // It is there, whatever has kept the probe from reaching it.
             self.probe = Probe::Idle;
@@ -205,13 +205,22 @@ impl Contact {
             }
             Probe::UnderWay => false,
         };
-        let seeks_it = (is_missed || self.reach.lost_since.is_some())
-            && self.probe != Probe::UnderWay
-            && self.reach.next.is_none_or(|next| now >= next);
+        let seeks_it = self.probe != Probe::UnderWay && self.seeks(is_missed, config, now);
         (is_due || seeks_it).then(|| {
             self.probe = Probe::UnderWay;
             Verdict::Probe(self.id, self.epoch)
         })
+    }
+
+    /// Whether it is to be seen that the broker can be reached, although it is heard: somebody doubts it, or it is not known
+    /// whether there is a way at all.
+    fn seeks(&self, is_missed: bool, config: LivenessConfig, now: MonotonicMs) -> bool {
+        let doubted = is_missed || self.reach.lost_since.is_some();
+        match self.reach.tried_at {
+            None => true,
+            Some(at) if doubted => now.since(at) >= config.probe_pause_ms,
+            Some(at) => !self.reach.was_there && now.since(at) >= LENIENT_MS,
+        }
     }
 
     /// Whether it is missed by most of the others, who are heard themselves.

@@ -5,14 +5,17 @@
 //! is dropped and folded anew from the log, so no undoing is known here.
 //!
 //! In reading order: `command`, `reply`, `settings` (the words), `groups` (the machine: finds the group, keeps the
-//! timers), `classic` (one group of the classic protocol), `offsets` (what groups have committed), `record`.
+//! timers), `classic` and `consumer` (one group of either protocol), `assignor` (who is to have what, in the consumer
+//! protocol), `offsets` (what groups have committed), `record`.
 
 pub mod command;
 pub mod reply;
 pub mod settings;
 
 pub mod groups;
+pub mod assignor;
 pub mod classic;
+pub mod consumer;
 pub mod offsets;
 mod producers;
 pub mod record;

@@ -107,6 +107,11 @@ impl Topics {
         })
     }
 
+    /// Whether there is a topic here that is not among the older ones.
+    pub fn has_created_since(&self, older: &Topics) -> bool {
+        self.changed_since(older).any(|(before, after)| before.is_none() && after.is_some())
+    }
+
     pub(super) fn add(&mut self, record: &TopicRecord) {
         let topic =
             TopicImage { name: Arc::from(&*record.name), id: record.topic_id, partitions: OrdMap::new() };

@@ -244,6 +244,7 @@ pub mod broker_heartbeat;
 pub mod default_principal;
 pub mod describe_log_dirs;
 pub mod fetch_response;
+pub mod consumer_protocol;
 pub mod groups;
 pub mod transactions;
 pub mod list_offsets;

@@ -201,7 +201,10 @@ impl FetchPlan {
 
     fn plan_lane(&mut self, at: usize, max_bytes: usize, quota_exceeded: bool) -> Option<PlannedFetch> {
         let (lane, members) = (&mut self.lanes[at], &self.members);
-        let ready = |partition: &TopicIdPartition| members.get(partition)?.ready(quota_exceeded);
+        // Who left and came back may be in another lane now: here it is to be forgotten.
+        let of_here = |member: &&Member| member.lane == at;
+        let ready =
+            |partition: &TopicIdPartition| members.get(partition).filter(of_here)?.ready(quota_exceeded);
         let (partitions, forgotten) = if lane.session_epoch == FULL {
             let turns = lane.turns.values();
             let all: Vec<_> = turns.filter_map(|partition| Some((*partition, ready(partition)?))).collect();
@@ -431,6 +434,26 @@ mod tests {
         plan.set(partition(2), Some(from(0, 0)), false);
         let third = next(&mut plan, false).expect("a request");
         assert_eq!((named(&third), third.forgotten), (vec![2], vec![partition(1)]));
+    }
+
+    /// A partition that leaves and comes back is put into the emptiest lane, which may be another.
+    #[test]
+    fn who_comes_back_into_another_lane_leaves_the_first() {
+        let mut plan = plan(2, 4);
+        let before = [next(&mut plan, false), next(&mut plan, false)]
+            .map(|planned| named(&planned.expect("a request")));
+        assert_eq!(before, [vec![0, 2], vec![1, 3]]);
+        plan.remove(partition(2));
+        plan.remove(partition(1));
+        plan.remove(partition(3));
+        plan.set(partition(2), Some(from(5, 5)), false);
+        assert_eq!((plan.lane_of(partition(0)), plan.lane_of(partition(2))), (Some(0), Some(1)));
+        done(&mut plan, 0, &[]);
+        done(&mut plan, 1, &[]);
+        let (first, second) = (next(&mut plan, false), next(&mut plan, false));
+        let (first, second) = (first.expect("a request"), second.expect("a request"));
+        assert_eq!((named(&first), first.forgotten), (vec![], vec![partition(2)]));
+        assert_eq!((named(&second), second.forgotten), (vec![2], vec![partition(1), partition(3)]));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Must not know connections, clocks or logs. Invariants: a lane asks nothing new before the shards have dealt with all of
 //! its last answer, so no records come twice; what is under way when the connection breaks is asked for again.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::requests::{self, Asker};
@@ -186,8 +187,10 @@ impl LeaderFetcher {
                 for data in topic.partitions {
                     let partition = PartitionIndex(data.partition_index);
                     let id = TopicIdPartition { topic_id: topic.topic_id, partition };
-                    // An answer to what was not asked concerns nobody.
-                    let Some(asked) = self.plan.asked(lane, id).copied() else { continue };
+                    // An answer to what was not asked concerns nobody, nor one to a lane in which the partition was before.
+                    let is_here = self.plan.lane_of(id) == Some(lane);
+                    let asked = self.plan.asked(lane, id).copied();
+                    let Some(asked) = asked.filter(|_| is_here) else { continue };
                     if answers::refusal(data.error_code).is_some() {
                         self.plan.refused(lane, id);
                     }
@@ -273,7 +276,10 @@ impl LeaderFetcher {
 
     /// The partition's answer goes to its shard, which will send word. One that has left meanwhile sends none.
     fn open(&mut self, lane: usize, id: TopicIdPartition) {
-        if self.plan.contains(id) && self.dealt_with.insert(id, lane).is_none() {
+        if let Entry::Vacant(vacant) = self.dealt_with.entry(id)
+            && self.plan.contains(id)
+        {
+            vacant.insert(lane);
             self.open[lane] += 1;
         }
     }

@@ -283,6 +283,29 @@ fn lanes_share_the_partitions_and_nobody_left_is_idle() {
     assert!(fetcher.next_call(EPOCH, false).is_none());
 }
 
+/// Its session with the leader still has the partition where it was before.
+#[test]
+fn a_partition_that_came_back_into_another_lane_is_only_heard_there() {
+    let mut fetcher = fetcher(2, 2);
+    next_fetch(&mut fetcher);
+    next_fetch(&mut fetcher);
+    fetcher.on_wants(vec![news(0, None, false), news(2, Some(Wants::Fetch(from(0, 0))), false)]);
+    fetcher.on_wants(vec![news(1, None, false), news(0, Some(Wants::Fetch(from(0, 0))), false)]);
+    // Lane 0 has partition 2 now, and lane 1 partition 0.
+    assert!(fetcher.on_fetch_answer(0, response(5, vec![data(0, 0, b"x")])).is_empty());
+    fetcher.on_fetch_answer(1, response(6, vec![data(1, 0, b"y")]));
+    let (first, second) = (next_fetch(&mut fetcher), next_fetch(&mut fetcher));
+    assert_eq!((first.0, named(&first.1)), (0, vec![(2, 0)]));
+    assert_eq!((second.0, named(&second.1)), (1, vec![(0, 0)]));
+    let told = fetcher.on_fetch_answer(1, response(6, vec![data(0, 0, b"x")]));
+    assert_eq!(told.len(), 1);
+    assert!(fetcher.on_fetch_answer(0, response(5, vec![data(0, 0, b"x")])).is_empty());
+    assert_eq!(next_fetch(&mut fetcher).0, 0);
+    assert!(fetcher.next_call(EPOCH, false).is_none(), "lane 1 waits for word");
+    fetcher.on_wants(vec![news(0, Some(Wants::Fetch(from(1, 0))), true)]);
+    assert_eq!(next_fetch(&mut fetcher).0, 1);
+}
+
 #[test]
 fn other_settings_keep_the_partitions_and_what_their_shards_owe() {
     let mut fetcher = fetcher(1, 2);

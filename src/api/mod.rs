@@ -43,7 +43,7 @@ mod describe_quorum;
 mod describe_topic_partitions;
 mod elect_leaders;
 mod envelope;
-mod fetch;
+pub(crate) mod fetch;
 mod find_coordinator;
 mod heartbeat;
 mod incremental_alter_configs;

@@ -6,10 +6,11 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::context::{Context, Event, Ms};
+use super::context::{Context, Event, Ms, note};
 use super::history::{History, Sent};
 use super::network::{Body, Place, ProduceRefusal, ProduceRequest};
 use super::node::WALL_BASE;
+use super::plan::TopicPlan;
 use crate::broker::messages::Produced;
 use crate::metadata::Image;
 use crate::replica::Acks;
@@ -24,14 +25,22 @@ use crate::wire::batch_builder::BatchBuilder;
 const LIMIT_MS: Ms = 1500;
 const BACKOFF_MS: Ms = 30;
 
+#[derive(Clone, Copy, Debug)]
+struct Attempt {
+    id: u64,
+    of: TopicIdPartition,
+    at: Ms,
+    connection: u64,
+}
+
 /// A batch that is not acknowledged yet.
 #[derive(Debug)]
 struct Pending {
     number: u64,
     crc: u32,
     records: Bytes,
-    /// Its attempts, oldest first, and when each was made.
-    attempts: Vec<(u64, TopicIdPartition, Ms)>,
+    /// Its attempts, oldest first.
+    attempts: Vec<Attempt>,
     failed: bool,
 }
 
@@ -48,6 +57,8 @@ pub struct Producer {
     sequence: i32,
     pending: VecDeque<Pending>,
     leader: Option<i32>,
+    /// Answers on an earlier connection are lost: so those that count come in the order of the batches.
+    connection: u64,
     /// Nothing is sent before.
     not_before: Ms,
     /// Batches acknowledged.
@@ -77,12 +88,14 @@ pub struct Acknowledged {
 }
 
 impl Producer {
-    pub fn new(context: &mut Context, index: usize, topic: &'static str, partition: i32) -> Producer {
-        let is_idempotent = context.plan.has_idempotence && context.chance.permille(600);
+    pub fn new(context: &mut Context, index: usize, topic: &TopicPlan, partition: i32) -> Producer {
+        // Where records are lost on purpose, what came before a batch may be missing for ever.
+        let may_order = context.plan.has_idempotence && !topic.is_unclean;
+        let is_idempotent = may_order && context.chance.permille(600);
         let acks = if is_idempotent || context.chance.permille(800) { Acks::All } else { Acks::Leader };
         Producer {
             index,
-            topic,
+            topic: topic.name,
             partition: PartitionIndex(partition),
             is_idempotent,
             acks,
@@ -91,6 +104,7 @@ impl Producer {
             sequence: 0,
             pending: VecDeque::new(),
             leader: None,
+            connection: 0,
             not_before: 0,
             acknowledged: 0,
             known_in: None,
@@ -106,7 +120,7 @@ impl Producer {
         }
         let (now, last) = (context.now, |pending: &Pending| pending.attempts.last().copied());
         let late =
-            self.pending.iter().any(|pending| last(pending).is_some_and(|(_, _, at)| now - at > LIMIT_MS));
+            self.pending.iter().any(|pending| last(pending).is_some_and(|last| now - last.at > LIMIT_MS));
         let again = late || self.pending.iter().any(|pending| pending.failed);
         if again {
             self.leader = None;
@@ -124,10 +138,11 @@ impl Producer {
         let window = if is_known { self.in_flight } else { 1 };
         if again {
             context.reconnect(self.index);
+            self.connection += 1;
             // An idempotent producer sends everything again, in order; the others what has failed.
             for at in 0..self.pending.len().min(usize::try_from(window).unwrap_or(1)) {
                 let pending = &self.pending[at];
-                let late = last(pending).is_some_and(|(_, _, at)| now - at > LIMIT_MS);
+                let late = last(pending).is_some_and(|last| now - last.at > LIMIT_MS);
                 if self.is_idempotent || pending.failed || late {
                     self.send(context, at, id, leader);
                 }
@@ -163,7 +178,8 @@ impl Producer {
     fn send(&mut self, context: &mut Context, at: usize, id: TopicIdPartition, leader: i32) {
         let attempt = context.unique();
         let pending = &mut self.pending[at];
-        pending.attempts.push((attempt, id, context.now));
+        let (of, at, connection) = (id, context.now, self.connection);
+        pending.attempts.push(Attempt { id: attempt, of, at, connection });
         pending.failed = false;
         let request = ProduceRequest {
             producer: self.index,
@@ -172,6 +188,12 @@ impl Producer {
             acks: self.acks,
             records: pending.records.clone(),
         };
+        let (index, number, acks) = (self.index, pending.number, self.acks);
+        note!(
+            context,
+            "producer {index} sends {number} to {leader} as {attempt}, {acks:?}, {:08x}",
+            pending.crc
+        );
         // As on a connection, one after the other.
         context.send_in_order(self.index, Place::Clients, Place::Node(leader), Body::Produce(request));
     }
@@ -183,10 +205,15 @@ impl Producer {
         attempt: u64,
         result: Result<Produced, ProduceRefusal>,
     ) -> Option<Acknowledged> {
-        let is_this = |pending: &Pending| pending.attempts.iter().any(|(of, _, _)| *of == attempt);
-        let at = self.pending.iter().position(is_this)?;
+        let mut pending = self.pending.iter().enumerate();
+        let (at, Attempt { of: id, connection, .. }) = pending.find_map(|(at, pending)| {
+            let made = pending.attempts.iter().find(|made| made.id == attempt)?;
+            Some((at, *made))
+        })?;
+        if connection != self.connection {
+            return None;
+        }
         let pending = &mut self.pending[at];
-        let (_, id, _) = *pending.attempts.iter().find(|(of, _, _)| *of == attempt)?;
         match result {
             Ok(produced) => {
                 let crc = pending.crc;
@@ -197,7 +224,7 @@ impl Producer {
                 (self.acks == Acks::All).then_some(acknowledged)
             }
             Err(ProduceRefusal::Never) => panic!("producer {} is refused for good", self.index),
-            Err(_) if pending.attempts.last().is_some_and(|(of, _, _)| *of == attempt) => {
+            Err(_) if pending.attempts.last().is_some_and(|last| last.id == attempt) => {
                 pending.failed = true;
                 self.not_before = context.now + BACKOFF_MS;
                 None

@@ -10,6 +10,7 @@ use super::chance::Chance;
 use super::network::{Network, Packet, Place};
 use super::plan::Plan;
 use super::trace::Trace;
+use crate::types::NodeId;
 
 /// Milliseconds since the simulation began, on the clock that no fault touches.
 pub type Ms = i64;
@@ -40,6 +41,14 @@ pub enum Event {
     Mishap,
     /// A mishap ends.
     Mend(u64),
+}
+
+/// A producer's requests are a stream with its number; the answers of each node are others.
+const STREAMS: usize = 1_000;
+
+/// The stream of the answers of a node to a producer.
+pub fn answers_to(producer: usize, node: NodeId) -> usize {
+    STREAMS * node.0.unsigned_abs() as usize + producer
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,9 +163,9 @@ impl Context {
         self.after(delay, Event::Packet(Packet { from, to, body }));
     }
 
-    /// Connects anew.
-    pub fn reconnect(&mut self, stream: usize) {
-        self.broken.retain(|(of, _)| *of != stream);
+    /// A producer connects anew: what was sent on its connections, and the answers to that, are no more.
+    pub fn reconnect(&mut self, producer: usize) {
+        self.broken.retain(|(of, _)| of % STREAMS != producer);
     }
 
     pub fn note(&mut self, what: std::fmt::Arguments<'_>) {

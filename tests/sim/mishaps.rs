@@ -13,7 +13,7 @@ use super::plan::Mishap;
 use super::world::World;
 use crate::metadata::reassign::Reassignment;
 use crate::storage::sim_disk::FaultOn;
-use crate::types::{BrokerEpoch, NodeId, TopicPartition};
+use crate::types::{BrokerEpoch, NodeId, Offset, TopicIdPartition, TopicPartition};
 
 /// How a mishap ends.
 #[derive(Debug)]
@@ -194,13 +194,14 @@ impl Mishaps {
         let topic = world.context.chance.pick(&topics).clone();
         let index = world.context.chance.between(0, i64::from(topic.partitions) - 1) as i32;
         let partition = TopicPartition::new(topic.name, index);
-        let request = match world.context.chance.below(9) {
+        let request = match world.context.chance.below(12) {
             0 => {
                 world.ask(Request::Delete(topic.name.into()));
                 world.create(&topic);
                 return true;
             }
             1 | 2 => Request::Elect(partition),
+            9..=11 => return Self::delete_records(world, &partition),
             3 => Request::Reassign(Reassignment { partition, replicas: None }),
             _ => {
                 let mut replicas: BTreeSet<NodeId> = BTreeSet::from([NodeId(node)]);
@@ -213,6 +214,21 @@ impl Mishaps {
             }
         };
         world.ask(request);
+        true
+    }
+
+    /// Somebody asks the leader of a partition to delete some of its committed records.
+    fn delete_records(world: &mut World, partition: &TopicPartition) -> bool {
+        let head = world.controller.head.clone();
+        let Some(topic) = head.topics.by_name(&partition.topic) else { return false };
+        let id = TopicIdPartition { topic_id: topic.id, partition: partition.partition };
+        let leader = topic.partition(partition.partition).map_or(NodeId::NONE, |partition| partition.leader);
+        let Some((_, view)) = world.shown_by(leader, id) else { return false };
+        let upto = world.context.chance.between(view.log_start.0, view.high_watermark.0);
+        let known = world.history.of(id);
+        known.deleted = known.deleted.max(Offset(upto));
+        note!(world.context, "records of {id:?} up to {upto} are to be deleted");
+        world.nodes[(leader.0 - 1) as usize].delete_records(&mut world.context, id, Offset(upto));
         true
     }
 

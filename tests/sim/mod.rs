@@ -32,7 +32,7 @@ use crate::broker::clock;
 use crate::fault::{self, Fault};
 
 /// The seeds of `make test`. More of them run by `make sim`.
-const SEEDS: u64 = 90;
+const SEEDS: u64 = 250;
 
 thread_local! {
     /// Panics here are results.

@@ -13,7 +13,7 @@ use crate::broker::clock::{self, Now};
 use crate::config::{Sources, load};
 use crate::metadata::Image;
 use crate::storage::sim_disk::SimDisk;
-use crate::types::{MonotonicMs, NodeId, TimestampMs, Uuid};
+use crate::types::{MonotonicMs, NodeId, Offset, TimestampMs, TopicIdPartition, Uuid};
 
 /// When the simulation begins, on wall clocks that are right.
 pub const WALL_BASE: i64 = 1_700_000_000_000;
@@ -36,7 +36,11 @@ impl Node {
             ("replica.lag.time.max.ms", plan.lag_time_max_ms.to_string()),
             ("replica.fetch.backoff.ms", "300".to_owned()),
         ];
-        let overrides = overrides.map(|(key, value)| (key.to_owned(), value)).to_vec();
+        let mut overrides = overrides.to_vec();
+        if plan.lazy.contains(&me.0) {
+            overrides.push(("log.flush.before.ack", "false".to_owned()));
+        }
+        let overrides = overrides.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let config = load(&Sources { overrides, ..Sources::default() }).expect("a configuration");
         let machine = Machine {
             me,
@@ -105,12 +109,20 @@ impl Node {
                 process.answered(context, call, answer);
             }
             Body::Produce(request) => process.produce(context, request, now),
-            Body::Fetch(fetch) => process.serve(context, fetch),
+            Body::Fetch(fetch) => process.serve(context, fetch, now),
             Body::Fetched(answer) if is_mine(answer.life) => process.fetched(context, answer),
             _ => {}
         }
         let _ = from;
         process.wake(context);
+    }
+
+    /// Somebody asks the broker here to delete records.
+    pub fn delete_records(&mut self, context: &mut Context, id: TopicIdPartition, upto: Offset) {
+        self.now(context);
+        if let Some(process) = &mut self.process {
+            process.delete_records(context, id, upto);
+        }
     }
 
     /// The process of another node is gone.

@@ -41,6 +41,13 @@ pub enum Mishap {
     Admin,
 }
 
+impl Mishap {
+    /// Whether it may cost what was written and not synced.
+    fn loses_writes(self) -> bool {
+        matches!(self, Mishap::PowerLoss | Mishap::Blackout | Mishap::SyncError | Mishap::WriteError)
+    }
+}
+
 const ALL: [Mishap; 16] = [
     Mishap::PowerLoss,
     Mishap::Blackout,
@@ -67,6 +74,8 @@ pub struct TopicPlan {
     pub replication_factor: i16,
     pub min_insync_replicas: i32,
     pub segment_bytes: i32,
+    /// Any replica may lead when none in sync can, and what it lacks is lost.
+    pub is_unclean: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -86,6 +95,10 @@ pub struct Plan {
     pub lag_time_max_ms: i64,
     pub session_ms: i64,
     pub fetch_lanes: usize,
+    /// How many sessions of followers a broker remembers.
+    pub fetch_sessions: usize,
+    /// The nodes that do not wait for disks (`log.flush.before.ack=false`). Then none loses what was only written.
+    pub lazy: Vec<i32>,
     /// How long things go wrong, and how often.
     pub faults_ms: i64,
     pub mishap_every_ms: i64,
@@ -96,7 +109,7 @@ impl Plan {
     pub fn of(seed: u64) -> Plan {
         let chance = &mut Chance::new(seed ^ 0x7a11);
         let nodes = *chance.pick(&[3, 3, 3, 4, 5]);
-        let topic = |name, chance: &mut Chance| {
+        let topic = |name, may_be_unclean: bool, chance: &mut Chance| {
             let replication_factor = *chance.pick(&[3, 3, 3, 2]);
             TopicPlan {
                 name,
@@ -104,19 +117,29 @@ impl Plan {
                 replication_factor,
                 min_insync_replicas: *chance.pick(&[1, 2, 2]),
                 segment_bytes: *chance.pick(&[800, 2000, 1 << 20]),
+                is_unclean: chance.permille(200) && may_be_unclean,
             }
         };
         // A seed has some kinds of mishaps, not all: each is then alone often enough to be felt.
         let share = *chance.pick(&[250, 400, 600]);
         let mut mishaps: Vec<Mishap> = ALL.iter().copied().filter(|_| chance.permille(share)).collect();
+        // A broker that is taken out of the cluster while it lives goes on for as long as its lease holds.
+        let may_be_unclean = !mishaps.contains(&Mishap::Unregister);
+        let mut lazy = Vec::new();
+        if chance.permille(120) {
+            lazy = (1..=nodes).filter(|_| chance.permille(500)).collect();
+        }
+        if !lazy.is_empty() {
+            mishaps.retain(|mishap| !mishap.loses_writes());
+        }
         if mishaps.is_empty() {
-            mishaps.push(Mishap::PowerLoss);
+            mishaps.push(Mishap::Kill);
         }
         Plan {
             nodes,
             shards: *chance.pick(&[1, 2]),
             directories: *chance.pick(&[1, 1, 2]),
-            topics: vec![topic("alpha", chance), topic("beta", chance)],
+            topics: vec![topic("alpha", may_be_unclean, chance), topic("beta", may_be_unclean, chance)],
             has_elr: chance.permille(700),
             has_idempotence: chance.permille(700),
             lost: *chance.pick(&[0, 5, 20, 60]),
@@ -124,8 +147,11 @@ impl Plan {
             delay_max_ms: *chance.pick(&[2, 5, 20, 60]),
             sync_max_ms: *chance.pick(&[1, 5, 30]),
             lag_time_max_ms: *chance.pick(&[600, 1500, 3000]),
-            session_ms: *chance.pick(&[1200, 3000]),
+            // Longer than a lease.
+            session_ms: *chance.pick(&[2400, 4000]),
             fetch_lanes: *chance.pick(&[1, 2]),
+            fetch_sessions: *chance.pick(&[0, 2, 100, 100]),
+            lazy,
             faults_ms: chance.between(4_000, 9_000),
             mishap_every_ms: *chance.pick(&[120, 250, 500]),
             mishaps,

@@ -4,7 +4,7 @@
 //! Must not know other nodes' state; it speaks to them through the network. Invariant: nothing of a process runs after its
 //! life has ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,20 +13,21 @@ use std::task::{Poll, Waker};
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
-use super::context::{Context, Event, Ms, ProcessEvent, note};
+use super::context::{Context, Event, Ms, ProcessEvent, answers_to, note};
 use super::controller::{Answer, Request};
 use super::network::{Body, Caller, Place, ProduceRefusal, ProduceRequest};
-use super::replication::{Fetch, FetchAnswer, Replication};
+use super::replication::{Fetch, FetchAnswer, Here, Replication};
 use crate::broker::checkpoints::Checkpoints;
 use crate::broker::clock::Now;
 use crate::broker::directory::Directory;
 use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::flusher::{Round, Synced};
+use crate::broker::lease::Lease;
 use crate::broker::log_dirs::{LogDirs, Retired};
 use crate::broker::mailbox::{Mailbox, Message, ShardSender, mailbox};
 use crate::broker::messages::{Append, IsrAltered, IsrProposal, Produce, ProduceError, Produced};
 use crate::broker::outbox::{Inlets, outlets};
-use crate::broker::partitions::Partitions;
+use crate::broker::partitions::{Partitions, Role};
 use crate::broker::reconciler::{Chore, Reconciler};
 use crate::broker::reply::gather;
 use crate::broker::shard::Shard;
@@ -36,13 +37,15 @@ use crate::metadata::alter_partition::{AlterPartitionError, ProposedIsr};
 use crate::metadata::brokers::{Heartbeat, Registration};
 use crate::metadata::features::supported_features;
 use crate::metadata::topics::LeaderRecoveryState;
-use crate::replica::AlterOutcome;
+use crate::replica::{Acks, AlterOutcome};
 use crate::storage::checkpoint::MetaProperties;
 use crate::storage::disk::Disk;
 use crate::storage::log::producer_state::Coordinated;
 use crate::storage::log::{AppendError, Budgets, Origin};
 use crate::storage::log_dir::{Claim, LogDir, LogDirError, Owner};
-use crate::types::{BrokerEpoch, DirectoryId, NodeId, TopicIdPartition, Uuid};
+use crate::types::{
+    BrokerEpoch, DirectoryId, LeaderEpoch, MonotonicMs, NodeId, Offset, TopicIdPartition, Uuid,
+};
 
 const HEARTBEAT_MS: Ms = 300;
 const POLL_MS: Ms = 250;
@@ -69,6 +72,8 @@ type Answers = dyn Future<Output = Vec<Result<Produced, ProduceError>>>;
 struct Owed {
     producer: usize,
     attempt: u64,
+    /// For which partition, when all replicas in sync are waited for.
+    of: Option<TopicIdPartition>,
     answers: Pin<Box<Answers>>,
 }
 
@@ -81,7 +86,8 @@ enum Flushing {
 #[derive(Debug)]
 enum Call {
     Register,
-    Heartbeat,
+    /// Sent at this time.
+    Heartbeat(Ms),
     Alter(Vec<IsrProposal>),
     Place(Vec<(TopicIdPartition, DirectoryId)>),
 }
@@ -132,6 +138,11 @@ pub struct Process {
     pub replication: Replication,
     is_pumping: bool,
     ticks_at: Ms,
+    lease: Lease,
+    /// When the heartbeat was sent that was answered last.
+    heard_of: Ms,
+    /// What has been acknowledged to producers with acks=all, and in which terms, since that was last asked.
+    pub acknowledged: Vec<(TopicIdPartition, LeaderEpoch)>,
 }
 
 fn open_directory(machine: &Machine, at: usize) -> Result<LogDir, LogDirError> {
@@ -167,7 +178,9 @@ impl Process {
             }
         }
         let (outlets, inlets) = outlets();
-        let shards = (0..context.plan.shards).map(|index| Shard::new(index, me, outlets.clone())).collect();
+        let lease = Lease::expired();
+        let shard = |index| Shard::new(index, me, outlets.clone()).with_lease(lease.clone());
+        let shards = (0..context.plan.shards).map(shard).collect();
         let partitions = Partitions::new(senders.clone());
         let budgets = Budgets::new(1 << 20, 1 << 14, 12);
         let dirs = LogDirs::scan(me, machine.disk.clone(), directories.clone(), Vec::new(), budgets);
@@ -207,6 +220,9 @@ impl Process {
             replication: Replication::new(me, life, &context.plan),
             is_pumping: false,
             ticks_at: Ms::MAX,
+            lease,
+            heard_of: 0,
+            acknowledged: Vec::new(),
         };
         note!(context, "{me} starts, life {life}, before {}", process.previous_epoch);
         process.register(context);
@@ -250,7 +266,8 @@ impl Process {
             ProcessEvent::CallTimeout(call) => self.answered(context, call, Answer::Failed),
             ProcessEvent::Fetcher(leader) => self.replication.turn(context, leader, self.epoch),
             ProcessEvent::FetchWait(fetch) => {
-                self.replication.wait_is_over(context, fetch, &self.partitions, &self.image);
+                let here = Here { partitions: &self.partitions, image: &self.image, now };
+                self.replication.wait_is_over(context, fetch, here);
             }
         }
         self.wake(context);
@@ -294,7 +311,8 @@ impl Process {
         }
         self.propose(context);
         self.replication.take_wants(context, &mut self.inlets, self.epoch);
-        self.replication.serve_waiting(context, &self.partitions, &self.image);
+        let here = Here { partitions: &self.partitions, image: &self.image, now };
+        self.replication.serve_waiting(context, here);
         let deadline = self.shards.iter().filter_map(Shard::next_deadline).map(|at| at.0).min();
         if let Some(at) = deadline.filter(|at| *at < self.ticks_at) {
             self.ticks_at = at.max(context.now + 1);
@@ -433,6 +451,7 @@ impl Process {
         let (mut replies, gathered) = gather(1, || Err(ProduceError::ShuttingDown));
         let Some(reply) = replies.pop() else { return };
         let ProduceRequest { producer, attempt, partition, acks, records } = request;
+        let of = (acks == Acks::All).then_some(partition);
         let produce = Produce {
             acks: Some(acks),
             origin: Origin::Client,
@@ -441,21 +460,33 @@ impl Process {
         };
         let sent = self.partitions.shard_of(&partition).send(Message::Produce(produce));
         sent.now_or_never().expect("there is room in the mailbox");
-        self.owed.push(Owed { producer, attempt, answers: Box::pin(gathered.all()) });
+        self.owed.push(Owed { producer, attempt, of, answers: Box::pin(gathered.all()) });
         self.wake(context);
     }
 
     fn answer_producers(&mut self, context: &mut Context) {
         let mut task = std::task::Context::from_waker(Waker::noop());
         let from = Place::Node(self.me.0);
-        self.owed.retain_mut(|owed| match owed.answers.as_mut().poll(&mut task) {
-            Poll::Pending => true,
-            Poll::Ready(mut answers) => {
-                let result = answers.pop().expect("one answer").map_err(|error| refusal(&error));
-                let Owed { producer, attempt, .. } = *owed;
-                context.send(from, Place::Clients, Body::Produced { producer, attempt, result });
-                false
+        // On a connection an answer waits for those to the requests before.
+        let mut held_up = BTreeSet::new();
+        self.owed.retain_mut(|owed| {
+            let Owed { producer, attempt, of, answers } = owed;
+            if held_up.contains(producer) {
+                return true;
             }
+            let Poll::Ready(mut answers) = answers.as_mut().poll(&mut task) else {
+                held_up.insert(*producer);
+                return true;
+            };
+            let result = answers.pop().expect("one answer").map_err(|error| refusal(&error));
+            let led = of.filter(|_| result.is_ok()).and_then(|id| self.partitions.get(&id));
+            if let Some(partition) = led.filter(|led| led.leadership().role == Role::Leader) {
+                self.acknowledged.push((partition.id, partition.leadership().leader_epoch));
+            }
+            let (producer, attempt) = (*producer, *attempt);
+            let body = Body::Produced { producer, attempt, result };
+            context.send_in_order(answers_to(producer, self.me), from, Place::Clients, body);
+            false
         });
     }
 
@@ -490,13 +521,13 @@ impl Process {
         let heartbeat = Heartbeat {
             id: self.me,
             epoch,
-            metadata_offset: crate::types::Offset(self.caught_up as i64 - 1),
+            metadata_offset: Offset(self.caught_up as i64 - 1),
             want_fence: false,
             want_shutdown: self.leaves,
             offline_directories: failed.map(|directory| directory.id()).collect(),
             cordoned_directories: Some(Vec::new()),
         };
-        self.call(context, Call::Heartbeat, Request::Heartbeat(heartbeat));
+        self.call(context, Call::Heartbeat(context.now), Request::Heartbeat(heartbeat));
     }
 
     fn report_placement(&mut self, context: &mut Context, placed: Vec<(TopicIdPartition, DirectoryId)>) {
@@ -535,9 +566,21 @@ impl Process {
                 self.register(context);
             }
             (Call::Register, _) => self.register(context),
-            (Call::Heartbeat, Answer::Heard(Ok(reply))) => self.may_end |= reply.should_shut_down,
-            (Call::Heartbeat, Answer::Heard(Err(error))) => {
+            (Call::Heartbeat(sent), Answer::Heard(Ok(reply))) => {
+                self.may_end |= reply.should_shut_down;
+                // The product has one heartbeat under way at a time.
+                if self.heard_of < sent {
+                    self.heard_of = sent;
+                    if reply.fenced {
+                        self.lease.revoke();
+                    } else {
+                        self.lease.renew(MonotonicMs(sent));
+                    }
+                }
+            }
+            (Call::Heartbeat(_), Answer::Heard(Err(error))) => {
                 note!(context, "{} is told: {error}", self.me);
+                self.lease.revoke();
                 self.may_end = true;
             }
             (Call::Alter(asked), answer) => self.altered(asked, answer),
@@ -570,8 +613,17 @@ impl Process {
 
     // Replication.
 
-    pub fn serve(&mut self, context: &mut Context, fetch: Fetch) {
-        self.replication.serve(context, fetch, &self.partitions, &self.image);
+    pub fn serve(&mut self, context: &mut Context, fetch: Fetch, now: Now) {
+        let here = Here { partitions: &self.partitions, image: &self.image, now };
+        self.replication.serve(context, fetch, here);
+    }
+
+    /// Somebody asks for records to be deleted.
+    pub fn delete_records(&mut self, context: &mut Context, id: TopicIdPartition, upto: Offset) {
+        let deleting = self.partitions.delete_records(PRODUCE_LIMIT_MS, vec![(id, Some(upto))]);
+        // Nobody waits for the answer.
+        drop(deleting.now_or_never().expect("there is room in the mailbox"));
+        self.wake(context);
     }
 
     pub fn fetched(&mut self, context: &mut Context, answer: FetchAnswer) {

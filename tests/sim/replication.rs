@@ -12,6 +12,9 @@ use tokio::sync::mpsc;
 use super::context::{Context, Event, Ms, ProcessEvent};
 use super::network::{Body, Place};
 use super::plan::Plan;
+use crate::api::fetch::session::{FetchContext, FetchPartition, FetchSessions, Told, TopicKey};
+use crate::api::fetch::session_request;
+use crate::broker::clock::Now;
 use crate::broker::fetcher::core::{Call, FetcherConfig, LeaderFetcher};
 use crate::broker::mailbox::Message;
 use crate::broker::messages::PartitionWants;
@@ -22,11 +25,10 @@ use crate::broker::waiters::Bound;
 use crate::metadata::Image;
 use crate::replica::FollowerFetch;
 use crate::types::{BrokerEpoch, ErrorCode, LeaderEpoch, NodeId, Offset, PartitionIndex, TopicIdPartition};
-use crate::wire::messages::fetch_request::{FetchPartition, FetchRequest};
+use crate::wire::messages::fetch_request::FetchRequest;
 use crate::wire::messages::fetch_response::{
     EpochEndOffset, FetchResponse, FetchableTopicResponse, PartitionData,
 };
-use crate::wire::messages::follower_fetch;
 use crate::wire::messages::list_offsets_request::ListOffsetsRequest;
 use crate::wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,
@@ -37,6 +39,7 @@ const LIMIT_MS: Ms = 700;
 /// How long a fetch waits at the leader for something to tell.
 const WAIT_MS: Ms = 150;
 const RECONNECT_MS: Ms = 40;
+const FETCH_VERSION: i16 = 18;
 /// In ListOffsets: the end of the log.
 const LATEST: i64 = -1;
 
@@ -98,8 +101,17 @@ pub struct Replication {
     life: u64,
     config: FetcherConfig,
     fetchers: BTreeMap<i32, Fetcher>,
+    sessions: FetchSessions,
     /// Fetches that wait here for something to tell.
-    waiting: BTreeMap<u64, Fetch>,
+    waiting: BTreeMap<u64, (Fetch, FetchContext)>,
+}
+
+/// What this broker knows when it serves.
+#[derive(Clone, Copy)]
+pub struct Here<'a> {
+    pub partitions: &'a Partitions,
+    pub image: &'a Image,
+    pub now: Now,
 }
 
 impl Replication {
@@ -111,7 +123,8 @@ impl Replication {
             partition_max_bytes: 2000,
             response_max_bytes: 4000,
         };
-        Replication { me, life, config, fetchers: BTreeMap::new(), waiting: BTreeMap::new() }
+        let sessions = FetchSessions::new(plan.fetch_sessions, 1_000);
+        Replication { me, life, config, fetchers: BTreeMap::new(), sessions, waiting: BTreeMap::new() }
     }
 
     fn after(&self, context: &mut Context, ms: Ms, what: ProcessEvent) {
@@ -231,33 +244,56 @@ impl Replication {
 
     // The leader's side.
 
-    pub fn serve(&mut self, context: &mut Context, fetch: Fetch, partitions: &Partitions, image: &Image) {
-        let (reply, has_news) = reply(&fetch, partitions, image, true);
-        if has_news || !matches!(fetch.lane, Lane::Records(_)) {
-            self.answer(context, &fetch, reply);
+    pub fn serve(&mut self, context: &mut Context, fetch: Fetch, here: Here<'_>) {
+        let request = match &fetch.question {
+            Question::Fetch(request) => request,
+            Question::Bounds(request) => {
+                let reply = bounds_reply(request, here);
+                return self.answer(context, &fetch, Reply::Bounds(reply));
+            }
+        };
+        let follower = request.replica_state.replica_id;
+        let merge = session_request(FETCH_VERSION, request, NodeId(follower.0));
+        let fresh_id = context.unique() as i32;
+        let session = match self.sessions.begin(merge, fresh_id, here.now.wall) {
+            Ok(session) => session,
+            Err(error) => {
+                let refused = FetchResponse { error_code: error.code(), ..FetchResponse::default() };
+                return self.answer(context, &fetch, Reply::Fetch(refused));
+            }
+        };
+        let round = round(request, &session, here, true);
+        if round.must_be_told || request.max_wait_ms == 0 {
+            let reply = response(&session, round);
+            self.answer(context, &fetch, Reply::Fetch(reply));
         } else {
             let id = context.unique();
-            self.waiting.insert(id, fetch);
+            self.waiting.insert(id, (fetch, session));
             self.after(context, WAIT_MS, ProcessEvent::FetchWait(id));
         }
     }
 
     /// Looks at the waiting fetches again: the logs may have moved.
-    pub fn serve_waiting(&mut self, context: &mut Context, partitions: &Partitions, image: &Image) {
-        for (id, fetch) in std::mem::take(&mut self.waiting) {
-            let (reply, has_news) = reply(&fetch, partitions, image, false);
-            if has_news {
-                self.answer(context, &fetch, reply);
-            } else {
-                self.waiting.insert(id, fetch);
-            }
+    pub fn serve_waiting(&mut self, context: &mut Context, here: Here<'_>) {
+        let waiting: Vec<u64> = self.waiting.keys().copied().collect();
+        for id in waiting {
+            self.serve_again(context, id, here, false);
         }
     }
 
-    pub fn wait_is_over(&mut self, context: &mut Context, id: u64, partitions: &Partitions, image: &Image) {
-        if let Some(fetch) = self.waiting.remove(&id) {
-            let (reply, _) = reply(&fetch, partitions, image, false);
-            self.answer(context, &fetch, reply);
+    pub fn wait_is_over(&mut self, context: &mut Context, id: u64, here: Here<'_>) {
+        self.serve_again(context, id, here, true);
+    }
+
+    fn serve_again(&mut self, context: &mut Context, id: u64, here: Here<'_>, is_over: bool) {
+        let Some((fetch, session)) = self.waiting.get(&id) else { return };
+        let Question::Fetch(request) = &fetch.question else { return };
+        let round = round(request, session, here, false);
+        if round.must_be_told || is_over {
+            let reply = response(session, round);
+            if let Some((fetch, _)) = self.waiting.remove(&id) {
+                self.answer(context, &fetch, Reply::Fetch(reply));
+            }
         }
     }
 
@@ -268,47 +304,62 @@ impl Replication {
     }
 }
 
-/// What the leader says, and whether some of it must not wait. `tells`: it hears of the fetch.
-fn reply(fetch: &Fetch, partitions: &Partitions, image: &Image, tells: bool) -> (Reply, bool) {
-    match &fetch.question {
-        Question::Fetch(request) => {
-            let (response, has_news) = fetch_reply(request, partitions, image, tells);
-            (Reply::Fetch(response), has_news)
-        }
-        Question::Bounds(request) => (Reply::Bounds(bounds_reply(request, partitions, image)), true),
-    }
+/// What was read for one fetch.
+struct Round {
+    read: Vec<PartitionData>,
+    must_be_told: bool,
 }
 
-fn fetch_reply(
-    request: &FetchRequest,
-    partitions: &Partitions,
-    image: &Image,
-    tells: bool,
-) -> (FetchResponse, bool) {
-    let (mut has_news, mut left) = (false, usize::try_from(request.max_bytes).unwrap_or(0));
-    let mut responses = Vec::new();
-    for topic in &request.topics {
-        let mut answers = Vec::new();
-        for wanted in &topic.partitions {
-            let id =
-                TopicIdPartition { topic_id: topic.topic_id, partition: PartitionIndex(wanted.partition) };
-            let data = match read(request, id, wanted, left, partitions, image, tells) {
-                Ok(data) => data,
-                Err(error) => PartitionData { error_code: error.code(), ..PartitionData::default() },
-            };
-            let size =
-                data.records.as_ref().map_or(0, |records| records.pieces().map(bytes::Bytes::len).sum());
-            left = left.saturating_sub(size);
-            has_news |= size > 0
-                || data.error_code != ErrorCode::None.code()
-                || data.diverging_epoch.epoch >= 0
-                || data.high_watermark > wanted.high_watermark;
-            answers.push(PartitionData { partition_index: wanted.partition, ..data });
-        }
-        let topic_id = topic.topic_id;
-        responses.push(FetchableTopicResponse { topic_id, partitions: answers, ..Default::default() });
+/// Reads all partitions of a session; `tells`: their leaders hear of the fetch.
+fn round(request: &FetchRequest, session: &FetchContext, here: Here<'_>, tells: bool) -> Round {
+    let mut left = usize::try_from(request.max_bytes).unwrap_or(0);
+    let mut round = Round { read: Vec::new(), must_be_told: false };
+    for ((topic, partition), wanted) in &session.partitions {
+        let TopicKey::Id(topic_id) = topic else { panic!("followers name topics by id") };
+        let id = TopicIdPartition { topic_id: *topic_id, partition: *partition };
+        let data = match read(request, id, wanted, left, here, tells) {
+            Ok(data) => data,
+            Err(error) => PartitionData {
+                error_code: error.code(),
+                high_watermark: Offset::UNKNOWN.0,
+                ..PartitionData::default()
+            },
+        };
+        let size = size_of(&data);
+        left = left.saturating_sub(size);
+        round.must_be_told |=
+            size > 0 || data.error_code != ErrorCode::None.code() || data.diverging_epoch.epoch >= 0;
+        round.read.push(PartitionData { partition_index: partition.0, ..data });
     }
-    (FetchResponse { responses, ..FetchResponse::default() }, has_news)
+    round
+}
+
+fn size_of(data: &PartitionData) -> usize {
+    data.records.as_ref().map_or(0, |records| records.pieces().map(bytes::Bytes::len).sum())
+}
+
+/// Names what is new to the session.
+fn response(session: &FetchContext, round: Round) -> FetchResponse {
+    let told = session.partitions.iter().zip(&round.read).map(|((key, _), data)| {
+        let told = Told {
+            error: ErrorCode::from_code(data.error_code).unwrap_or(ErrorCode::UnknownServerError),
+            has_records: size_of(data) > 0,
+            high_watermark: Offset(data.high_watermark),
+            log_start_offset: Offset(data.log_start_offset),
+            has_advice: data.diverging_epoch.epoch >= 0,
+        };
+        (key, told)
+    });
+    let news = session.must_tell(&told.collect::<Vec<_>>());
+    let mut answer = FetchResponse { session_id: session.session_id(), ..FetchResponse::default() };
+    for ((((topic, _), _), data), _) in
+        session.partitions.iter().zip(round.read).zip(news).filter(|(_, is_news)| *is_news)
+    {
+        let TopicKey::Id(topic_id) = *topic else { continue };
+        let partitions = vec![data];
+        answer.responses.push(FetchableTopicResponse { topic_id, partitions, ..Default::default() });
+    }
+    answer
 }
 
 fn read(
@@ -316,32 +367,29 @@ fn read(
     id: TopicIdPartition,
     wanted: &FetchPartition,
     max_bytes: usize,
-    partitions: &Partitions,
-    image: &Image,
+    here: Here<'_>,
     tells: bool,
 ) -> Result<PartitionData, ErrorCode> {
     let state = &request.replica_state;
-    let epoch = LeaderEpoch(wanted.current_leader_epoch);
-    let partition = led(id, epoch, state.replica_id.0, partitions, image)?;
+    let epoch = wanted.current_leader_epoch;
+    let partition = led(id, epoch, state.replica_id.0, here)?;
     let (leadership, view) = serving::led_view(&partition, epoch).map_err(code)?;
-    let from = ReadFrom {
-        offset: Offset(wanted.fetch_offset),
-        last_fetched_epoch: LeaderEpoch(wanted.last_fetched_epoch),
-    };
+    let from = ReadFrom { offset: wanted.fetch_offset, last_fetched_epoch: wanted.last_fetched_epoch };
     let records = serving::read(&view, from, Bound::LogEnd, max_bytes, max_bytes > 0);
     let records = records.map_err(|error| match error {
         ReadRefused::OutOfRange => ErrorCode::OffsetOutOfRange,
         ReadRefused::Io(_) => ErrorCode::KafkaStorageError,
     })?;
-    let told = FollowerFetch {
+    let fetch = FollowerFetch {
         follower: NodeId(state.replica_id.0),
         broker_epoch: BrokerEpoch(state.replica_epoch),
-        fetch_offset: Offset(wanted.fetch_offset),
-        flushed_offset: follower_fetch::told_flushed(wanted),
-        log_start: Offset(wanted.log_start_offset),
+        fetch_offset: wanted.fetch_offset,
+        flushed_offset: wanted.flushed,
+        log_start: wanted.log_start_offset,
     };
-    if tells && let Some(fetched) = serving::fetched(&partition, &leadership, &records, told) {
-        partitions.shard_of(&id).send_event(Message::FollowerFetched(vec![fetched]));
+    let is_of_interest = tells && (wanted.is_news || partition.watches_followers());
+    if is_of_interest && let Some(fetched) = serving::fetched(&partition, &leadership, &records, fetch) {
+        here.partitions.follower_fetched(vec![fetched]);
     }
     let mut data = PartitionData {
         high_watermark: view.high_watermark.0,
@@ -359,15 +407,15 @@ fn read(
     Ok(data)
 }
 
-fn bounds_reply(request: &ListOffsetsRequest, partitions: &Partitions, image: &Image) -> ListOffsetsResponse {
+fn bounds_reply(request: &ListOffsetsRequest, here: Here<'_>) -> ListOffsetsResponse {
     let topics = request.topics.iter().map(|topic| {
-        let found = image.topics.by_name(&topic.name);
+        let found = here.image.topics.by_name(&topic.name);
         let answers = topic.partitions.iter().map(|wanted| {
             let epoch = LeaderEpoch(wanted.current_leader_epoch);
             let offset = found.ok_or(ErrorCode::UnknownTopicOrPartition).and_then(|found| {
                 let partition = PartitionIndex(wanted.partition_index);
                 let id = TopicIdPartition { topic_id: found.id, partition };
-                let partition = led(id, epoch, request.replica_id, partitions, image)?;
+                let partition = led(id, epoch, request.replica_id, here)?;
                 let (_, view) = serving::led_view(&partition, epoch).map_err(code)?;
                 Ok(if wanted.timestamp == LATEST { view.log_end } else { view.log_start })
             });
@@ -392,16 +440,15 @@ fn led(
     id: TopicIdPartition,
     epoch: LeaderEpoch,
     follower: i32,
-    partitions: &Partitions,
-    image: &Image,
+    here: Here<'_>,
 ) -> Result<Arc<Partition>, ErrorCode> {
-    let topic = image.topics.by_id(id.topic_id).ok_or(ErrorCode::UnknownTopicId)?;
+    let topic = here.image.topics.by_id(id.topic_id).ok_or(ErrorCode::UnknownTopicId)?;
     let registration = topic.partition(id.partition).ok_or(ErrorCode::UnknownTopicOrPartition)?;
     if !registration.has_replica(NodeId(follower)) {
         let knows = epoch != LeaderEpoch::UNKNOWN;
         return Err(if knows { ErrorCode::UnknownLeaderEpoch } else { ErrorCode::NotLeaderOrFollower });
     }
-    partitions.get(&id).ok_or(ErrorCode::NotLeaderOrFollower)
+    here.partitions.get(&id).ok_or(ErrorCode::NotLeaderOrFollower)
 }
 
 fn code(not_served: NotServed) -> ErrorCode {

@@ -9,7 +9,7 @@ use super::clients::{Consumer, Producer};
 use super::context::{Context, Event, Ms, note};
 use super::controller::{Controller, Request};
 use super::history::{History, entries};
-use super::invariants::{Broken, Invariants, Sight, progress};
+use super::invariants::{Broken, Invariants, Sight, lease, progress};
 use super::mishaps::Mishaps;
 use super::network::{Body, Caller, Packet, Place};
 use super::node::Node;
@@ -18,7 +18,7 @@ use crate::broker::partitions::{Leadership, Partition, Role};
 use crate::metadata::Image;
 use crate::metadata::topics::NewTopic;
 use crate::storage::log::LogView;
-use crate::types::{NodeId, Offset, TopicIdPartition, Uuid};
+use crate::types::{LeaderEpoch, NodeId, Offset, TopicIdPartition, Uuid};
 
 /// How long the cluster may take to be whole again once nothing goes wrong any more.
 const RECOVERY_MS: Ms = 30_000;
@@ -68,7 +68,7 @@ impl World {
         for topic in &plan.topics {
             for partition in 0..topic.partitions {
                 for _ in 0..2 {
-                    producers.push(Producer::new(&mut context, producers.len(), topic.name, partition));
+                    producers.push(Producer::new(&mut context, producers.len(), topic, partition));
                 }
                 consumers.push(Consumer::new(topic.name, partition));
             }
@@ -80,7 +80,7 @@ impl World {
             producers,
             consumers,
             history: History::default(),
-            invariants: Invariants::default(),
+            invariants: Invariants::new(!plan.lazy.is_empty()),
             shown: BTreeMap::new(),
             mishaps: Mishaps::default(),
             checked: 0,
@@ -175,6 +175,7 @@ impl World {
                 set("segment.bytes", topic.segment_bytes.to_string()),
                 set("index.interval.bytes", "200".to_owned()),
                 set("file.delete.delay.ms", "1000".to_owned()),
+                set("unclean.leader.election.enable", topic.is_unclean.to_string()),
             ],
         }));
     }
@@ -232,13 +233,18 @@ impl World {
             }
             (Place::Clients, Body::Produced { producer, attempt, result }) => {
                 if let Err(refusal) = result {
-                    note!(self.context, "producer {producer} is refused: {refusal:?}");
+                    note!(self.context, "producer {producer} is refused {attempt}: {refusal:?}");
                 }
                 let acknowledged = self.producers[producer].answered(&self.context, attempt, result);
                 if let Some(acknowledged) = acknowledged {
                     let super::clients::Acknowledged { id, base, crc } = acknowledged;
                     note!(self.context, "acknowledged {crc:08x} at {base} of {id:?}");
-                    self.invariants.on_acknowledged(&mut self.history, id, base, crc)?;
+                    let partition = self.controller.head.topics.partition(id.topic_id, id.partition);
+                    // Of a topic that is gone nobody shows any more what came last; and what was acknowledged before an unclean
+                    // election may be lost.
+                    if partition.is_some_and(|partition| partition.lossy_epoch == LeaderEpoch::UNKNOWN) {
+                        self.invariants.on_acknowledged(&mut self.history, id, base, crc)?;
+                    }
                 }
             }
             (Place::Node(node), body) => {
@@ -306,6 +312,9 @@ impl World {
             return Ok(());
         }
         let Some(got) = entries(&view, from, view.high_watermark) else { return Ok(()) };
+        if !self.invariants.is_current(&self.controller.head, id, partition.leadership().leader_epoch) {
+            return Ok(());
+        }
         self.invariants.on_consumed(&self.history, id, &got)?;
         if let Some(last) = got.last() {
             self.consumers[at].at = Some((id, last.next));
@@ -334,6 +343,9 @@ impl World {
                 self.invariants.on_gone(me, key.1);
             }
         }
+        for (id, epoch) in std::mem::take(&mut process.acknowledged) {
+            lease::check(&self.controller.head, me, id, epoch)?;
+        }
         let mut changed = Vec::new();
         for (id, partition) in partitions {
             let (leadership, view) = (partition.leadership(), partition.view());
@@ -353,7 +365,7 @@ impl World {
             let (topic, index) = (id.topic_id.as_u128(), id.partition);
             note!(self.context, "{node} {topic:x}-{index} {role:?} {epoch}: {high} {flushed} {end}");
             let sight = Sight { node: me, life, id, leadership, view: &view };
-            self.invariants.on_sight(&mut self.history, &sight)?;
+            self.invariants.on_sight(&mut self.history, &self.controller.head, &sight)?;
             self.shown.insert((me, id), Shown { life, partition, leadership, view });
         }
         Ok(changed)

@@ -18,7 +18,7 @@
 
 mod read;
 mod response;
-mod session;
+pub(crate) mod session;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,7 +131,7 @@ fn bound(replica: NodeId, isolation_level: i8) -> Bound {
     }
 }
 
-fn session_request(version: i16, request: &FetchRequest, replica: NodeId) -> SessionRequest {
+pub(crate) fn session_request(version: i16, request: &FetchRequest, replica: NodeId) -> SessionRequest {
     let key = |name: &TopicName, id: TopicId| {
         if version >= TOPIC_IDS { TopicKey::Id(id) } else { TopicKey::Name(Arc::from(name.as_str())) }
     };

@@ -2,11 +2,13 @@
 //! each acknowledgement, or at the metadata whenever it has; it keeps what it needs to compare with.
 
 mod acknowledged;
+mod branches;
 mod consumed;
 mod equal_logs;
 mod fold;
 mod high_watermark;
 mod in_sync;
+pub mod lease;
 mod one_leader;
 pub mod progress;
 mod sequences;
@@ -17,7 +19,8 @@ use super::history::{Entry, History};
 use crate::broker::partitions::Leadership;
 use crate::metadata::{Image, Record};
 use crate::storage::log::LogView;
-use crate::types::{NodeId, Offset, TopicIdPartition};
+use crate::types::{LeaderEpoch, NodeId, Offset, TopicIdPartition};
+use branches::Standing;
 
 /// What a live process shows of one partition.
 pub struct Sight<'a> {
@@ -34,6 +37,9 @@ pub type Broken = String;
 
 #[derive(Debug, Default)]
 pub struct Invariants {
+    /// What is written counts as safe: nothing that would lose it happens.
+    counts_written: bool,
+    branches: branches::Branches,
     one_leader: one_leader::OneLeader,
     high_watermark: high_watermark::HighWatermark,
     equal_logs: equal_logs::EqualLogs,
@@ -43,13 +49,39 @@ pub struct Invariants {
 }
 
 impl Invariants {
+    pub fn new(counts_written: bool) -> Invariants {
+        Invariants { counts_written, ..Invariants::default() }
+    }
+
     /// A process shows something new of a partition.
-    pub fn on_sight(&mut self, history: &mut History, sight: &Sight<'_>) -> Result<(), Broken> {
+    pub fn on_sight(
+        &mut self,
+        history: &mut History,
+        image: &Image,
+        sight: &Sight<'_>,
+    ) -> Result<(), Broken> {
         self.one_leader.check(sight)?;
+        match self.branches.standing(history, image, sight) {
+            Standing::Current => {}
+            Standing::Cuts => {
+                self.high_watermark.forget(|(_, id)| id == sight.id);
+                self.equal_logs.forget(|(_, id)| id == sight.id);
+                self.sequences.forget(sight.id);
+            }
+            Standing::Old => {
+                self.on_gone(sight.node, sight.id);
+                return Ok(());
+            }
+        }
         self.high_watermark.check(sight)?;
         let new = self.equal_logs.check(history, sight)?;
         self.sequences.check(history, sight.id, &new)?;
         self.acknowledged.on_sight(history, sight)
+    }
+
+    /// Whether what a leader of this epoch has is of the history that counts.
+    pub fn is_current(&self, image: &Image, id: TopicIdPartition, epoch: LeaderEpoch) -> bool {
+        self.branches.is_current(image, id, epoch)
     }
 
     /// A process has ended; another one begins anew.
@@ -87,7 +119,14 @@ impl Invariants {
 
     /// The replicas in sync, as the metadata has them now, against what a process shows.
     pub fn on_in_sync(&self, history: &History, image: &Image, sight: &Sight<'_>) -> Result<(), Broken> {
-        in_sync::check(history, image, sight)
+        let epoch = sight.leadership.leader_epoch;
+        if !self.branches.is_current(image, sight.id, epoch)
+            || branches::lossy_epoch(image, sight.id) == epoch
+        {
+            // Whoever is elected uncleanly need not have synced what it is alone in having.
+            return Ok(());
+        }
+        in_sync::check(history, image, sight, self.counts_written)
     }
 
     /// The whole log and what it has come to.

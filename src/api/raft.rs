@@ -1,4 +1,4 @@
-//! RaftVote, RaftAppend, RaftSnapshot, ObserverPoll, Propose, Confirm: v0 of each, our own
+//! RaftVote, RaftAppend, RaftSnapshot, ObserverPoll, Propose, Confirm, RaftFounding: v0 of each, our own
 //!
 //! Behaviour: what the nodes of a cluster ask of a member of the metadata quorum (`controller::RaftService`). What may take
 //! its time comes later, so that the leader's heartbeats on the same connection do not wait for it.
@@ -8,8 +8,8 @@
 use super::{Answer, Api, Call, Request};
 use crate::wire::messages::{
     ConfirmRequest, ConfirmResponse, ObserverPollRequest, ObserverPollResponse, ProposeRequest,
-    ProposeResponse, RaftAppendRequest, RaftAppendResponse, RaftSnapshotRequest, RaftSnapshotResponse,
-    RaftVoteRequest, RaftVoteResponse,
+    ProposeResponse, RaftAppendRequest, RaftAppendResponse, RaftFoundingRequest, RaftFoundingResponse,
+    RaftSnapshotRequest, RaftSnapshotResponse, RaftVoteRequest, RaftVoteResponse,
 };
 
 fn later<R: Send + 'static>(answer: impl Future<Output = R> + Send + 'static) -> Answer<R> {
@@ -47,4 +47,8 @@ pub async fn propose(api: &Api, _: &Call, request: Request<ProposeRequest>) -> A
 pub async fn confirm(api: &Api, _: &Call, request: Request<ConfirmRequest>) -> Answer<ConfirmResponse> {
     let service = api.raft.clone();
     later(async move { service.confirm(request.body).await })
+}
+
+pub async fn founding(api: &Api, _: &Call, request: Request<RaftFoundingRequest>) -> RaftFoundingResponse {
+    api.raft.founding(&request.body)
 }

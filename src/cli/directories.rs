@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::controller::founding;
 use crate::storage::checkpoint::{META_PROPERTIES_FILE, MetaProperties};
 use crate::storage::disk::Disk;
 use crate::storage::log_dir::{Claim, LogDir, LogDirError, Owner};
@@ -15,7 +16,8 @@ use crate::types::{DirectoryId, NodeId, Uuid, kafka_uuid};
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     #[error(
-        "{0}, and a node that is part of a quorum does not format by itself: run 'floodmark storage format'"
+        "{0}, and a node that is part of a quorum formats itself only as part of the cluster that CLUSTER_ID names (not a \
+         controller of a dynamic quorum): run 'floodmark storage format'"
     )]
     NotFormatted(LogDirError),
     #[error(
@@ -59,6 +61,8 @@ pub struct Wanted<'a> {
     pub metadata_dir: &'a Path,
     /// Format what is not formatted, as a node that stands alone does.
     pub format: bool,
+    /// The node is one of several voters: when it is formatted now, it asks the others how their quorum began.
+    pub is_one_of_several: bool,
     /// For directories that are formatted now; a new id when there is none.
     pub cluster_id: Option<&'a str>,
 }
@@ -84,7 +88,8 @@ pub fn take(disk: &Arc<dyn Disk>, wanted: &Wanted<'_>) -> Result<Directories, Di
         if claim.properties().is_none() && !wanted.format {
             return Err(DirectoryError::NotFormatted(LogDirError::NotFormatted(claim.path().to_owned())));
         }
-        let ready = make_ready(&mut claim, &owner);
+        let founds = wanted.is_one_of_several && claim.path() == wanted.metadata_dir;
+        let ready = make_ready(disk, &mut claim, &owner, founds);
         let path = claim.path().to_owned();
         ours.extend(taking.or_leave_out(&path, ready.map(|id| (claim, id)))?);
     }
@@ -176,9 +181,21 @@ fn cluster_id(wanted: &Wanted<'_>, claims: &[Claim]) -> Result<String, Directory
 }
 
 /// Checks whose directory it is, and formats it when nobody has or when it has no id, as before KIP-858.
-fn make_ready(claim: &mut Claim, owner: &Owner) -> Result<DirectoryId, LogDirError> {
-    if claim.properties().is_some() {
-        claim.check(owner)?;
+fn make_ready(
+    disk: &Arc<dyn Disk>,
+    claim: &mut Claim,
+    owner: &Owner,
+    founds: bool,
+) -> Result<DirectoryId, LogDirError> {
+    match claim.properties() {
+        Some(_) => claim.check(owner)?,
+        // Noted before anything says that the directory is formatted.
+        None if founds => founding::begin(&**disk, claim.path()).map_err(|error| LogDirError::Io {
+            dir: claim.path().to_owned(),
+            doing: "formatting it",
+            error,
+        })?,
+        None => {}
     }
     if let Some(id) = claim.properties().and_then(|properties| properties.directory_id) {
         return Ok(id);
@@ -220,7 +237,8 @@ mod tests {
     fn take_of(log_dirs: &[PathBuf], metadata_dir: &Path) -> Result<Directories, DirectoryError> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let node = NodeId(1);
-        take(&disk, &Wanted { node, log_dirs, metadata_dir, format: true, cluster_id: None })
+        let (format, is_one_of_several, cluster_id) = (true, false, None);
+        take(&disk, &Wanted { node, log_dirs, metadata_dir, format, is_one_of_several, cluster_id })
     }
 
     fn paths(directories: &Directories) -> Vec<&Path> {

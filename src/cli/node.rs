@@ -252,11 +252,16 @@ fn take_directories(
     node: &NodeConfig,
     cluster_id: Option<&str>,
 ) -> Result<Directories, Failure> {
+    let voters = &node.quorum.voters;
+    // Who has peers must be told of which cluster it is, or it would begin one of its own; and a controller of a dynamic quorum
+    // with what that begins.
+    let is_told = cluster_id.is_some() && (!node.roles.controller || !voters.is_empty());
     let wanted = Wanted {
         node: node.node_id,
         log_dirs: &node.log_dirs,
         metadata_dir: &node.metadata_log_dir,
-        format: node.stands_alone(),
+        format: node.stands_alone() || is_told,
+        is_one_of_several: voters.len() > 1 && voters.iter().any(|voter| voter.id == node.node_id),
         cluster_id,
     };
     Ok(directories::take(disk, &wanted)?)

@@ -9,7 +9,7 @@
 //! `log_files` with `log_segment`, `frame`, `codec` and `hard_state` (what is on disk). Then the other members: `rpc`
 //! (messages), `peers` (where they are), `network` (how openraft calls them), `service` (what they ask of this one, with
 //! `receiving` for snapshots), `observers` and `learners` (the leader's side of those without a vote), `observer` (their own
-//! side), `pace` with `pulse` (when to beat and when to elect), `forward` (the way of decisions to the leader), `voters` with
+//! side), `pace` with `pulse` (when to beat and when to elect), `founding` (how a quorum of nodes begins that formatted themselves), `forward` (the way of decisions to the leader), `voters` with
 //! `voter_set` and `upkeep` (how the voters change). `start`
 //! puts it together; `quorum` tells how it is; `dump` reads a directory from outside; `duties` is what the leader does for
 //! brokers.
@@ -36,6 +36,7 @@ mod observer;
 mod receiving;
 mod service;
 mod pulse;
+pub mod founding;
 mod pace;
 mod forward;
 mod quorum;

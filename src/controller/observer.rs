@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::protocol::Encodable;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::controller::founding::Founding;
 use crate::controller::observers::{Kind, MAX_WAIT};
 use crate::controller::peers::{PeerError, Peers};
 use crate::controller::pulse::Pulse;
@@ -58,7 +60,11 @@ enum End {
 
 impl Observer {
     /// Follows while this node is no voter, as long as the member runs.
-    pub async fn run(self) {
+    pub async fn run(self, mut founding: watch::Receiver<Founding>) {
+        // One that is not sure of its part asks nobody for the log, for it might be taken for the one that it was.
+        if founding.wait_for(Founding::is_over).await.is_err() {
+            return;
+        }
         let mut turn = 0;
         let mut leader = None;
         // What was last said of refusals, so that the log says it once.

@@ -1,7 +1,8 @@
 //! What peers ask of this member: votes, the log, snapshots, and the decisions of nodes that do not lead.
 //!
 //! Knows messages and openraft, and no sockets. Invariants: whoever belongs to another cluster, or is not who the quorum
-//! knows, changes nothing here; a vote is given only when this node, too, misses the leader.
+//! knows, changes nothing here; a vote is given only when this node, too, misses the leader; as long as it is open how the
+//! quorum begins, this node has no part in it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,8 +10,11 @@ use std::time::{Duration, Instant};
 use openraft::ServerState;
 use openraft::raft::{VoteRequest, VoteResponse};
 
+use tokio::sync::watch;
+
 use crate::controller::deciding::ProposeError;
 use crate::controller::forward::{APPLIED, NOT_LEADER, QuorumLog, STALE, UNABLE};
+use crate::controller::founding::{self, Founding};
 use crate::controller::learners::Learners;
 use crate::controller::observers::{MAX_WAIT, Observers, Outgoing, Poll};
 use crate::controller::peers::Peers;
@@ -25,8 +29,8 @@ use crate::types::NodeId;
 use crate::wire::messages::raft::{Leader, Sender};
 use crate::wire::messages::{
     ConfirmRequest, ConfirmResponse, ObserverPollRequest, ObserverPollResponse, ProposeRequest,
-    ProposeResponse, RaftAppendRequest, RaftAppendResponse, RaftSnapshotRequest, RaftSnapshotResponse,
-    RaftVoteRequest, RaftVoteResponse,
+    ProposeResponse, RaftAppendRequest, RaftAppendResponse, RaftFoundingRequest, RaftFoundingResponse,
+    RaftSnapshotRequest, RaftSnapshotResponse, RaftVoteRequest, RaftVoteResponse,
 };
 
 /// How long a decision of another node may take here before that node asks again.
@@ -54,6 +58,7 @@ pub struct ServiceParts {
     pub observers: Arc<Observers>,
     pub learners: Learners,
     pub pulse: Arc<Pulse>,
+    pub founding: watch::Receiver<Founding>,
     /// While a leader was heard so recently, nobody else gets a vote.
     pub lease: Duration,
 }
@@ -75,6 +80,18 @@ impl RaftService {
     /// The way to change the voters.
     pub fn voters(&self) -> &Voters {
         &self.inner.voters
+    }
+
+    /// How this node's quorum began.
+    pub fn founding(&self, message: &RaftFoundingRequest) -> RaftFoundingResponse {
+        let me = &self.inner.peers.me;
+        match me.check(&message.sender) {
+            Ok(_) => founding::response(&self.inner.founding.borrow(), me.directory),
+            Err(refusal) => {
+                self.inner.peers.tell_refusal(NodeId(message.sender.node_id), refusal, true);
+                RaftFoundingResponse { refusal: refusal.code(), ..RaftFoundingResponse::default() }
+            }
+        }
     }
 
     pub async fn vote(&self, message: RaftVoteRequest) -> RaftVoteResponse {
@@ -143,6 +160,9 @@ impl RaftService {
 impl Inner {
     /// Whether a message may be taken: it is of this cluster, and of whom the quorum knows under that id.
     fn check(&self, sender: &Sender) -> Result<NodeId, Refusal> {
+        if !self.founding.borrow().is_over() {
+            return Err(Refusal::Unable);
+        }
         let known_as = |node: &NodeId| self.view.member(*node).map(|member| member.directory_id);
         let checked = self.peers.me.check(sender).and_then(|node| match known_as(&node) {
             Some(directory) if self.view.is_voter(node) && !directory.is_nil() => {

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use openraft::error::Fatal;
 use openraft::{ChangeMembers, LogIdOptionExt, SnapshotPolicy};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::controller::deciding::ProposeError;
 use crate::controller::forward::{QuorumLog, fatal};
+use crate::controller::founding::{self, Foundation, Founding, FoundingError};
 use crate::controller::learners::Learners;
 use crate::controller::network::Network;
 use crate::controller::observer::Observer;
@@ -116,6 +117,15 @@ pub enum StartError {
     Store(#[from] OpenStoreError),
     #[error(transparent)]
     Load(#[from] LoadError),
+    #[error(transparent)]
+    Founding(#[from] FoundingError),
+    #[error(
+        "this node was formatted as it started, but the quorum runs already: controller {0} knows nothing of its metadata \
+         directory. Its disk may be lost or not mounted. A voter that comes back without what it had must not vote by \
+         itself: if the other voters have everything, empty {dir} and run 'floodmark storage format' for it",
+        dir = .1.display()
+    )]
+    LostDisk(NodeId, PathBuf),
     #[error("the metadata log cannot be begun: {0}")]
     Begin(std::io::Error),
     #[error("the metadata quorum stopped: {0}")]
@@ -135,6 +145,8 @@ pub struct Controller {
     bootstrap_records: Vec<Record>,
     stop_proposer: oneshot::Sender<()>,
     proposer: tokio::task::JoinHandle<()>,
+    founding: watch::Receiver<Founding>,
+    dir: PathBuf,
     /// All that ends when it is told to.
     tasks: Vec<tokio::task::JoinHandle<()>>,
     log_ended: oneshot::Receiver<()>,
@@ -144,15 +156,11 @@ pub struct Controller {
 pub async fn start(config: ControllerConfig) -> Result<(MetadataHandle, Controller), StartError> {
     let raft_config = raft_config(&config)?;
     let (store, log_ended, state_machine) = open(&config).await?;
-    begin_log(&store, &config).await.inspect_err(|_| store.stop())?;
+    let begun = begin_log(&store, &config).await.inspect_err(|_| store.stop())?;
+    let (founding, founded) = watch::channel(begun);
     let published = state_machine.published();
     let id = raft_id(config.node_id);
-    let me = Identity {
-        cluster_id: config.cluster_id.clone(),
-        node: config.node_id,
-        directory: config.me.directory_id,
-    };
-    let peers = Arc::new(Peers::new(me, config.addresses.clone(), config.listener.clone()));
+    let peers = Arc::new(Peers::new(identity(&config), config.addresses.clone(), config.listener.clone()));
     let observers = Arc::new(Observers::default());
     let network = Network { peers: Arc::clone(&peers), observers: Arc::clone(&observers) };
     let raft = Raft::new(id, Arc::new(raft_config), network, store.clone(), state_machine).await;
@@ -171,6 +179,7 @@ pub async fn start(config: ControllerConfig) -> Result<(MetadataHandle, Controll
         observers,
         learners,
         pulse: Arc::default(),
+        founding: founded.clone(),
         lease: LEASE,
     };
     let (pace, watch) = (Pace::new(&parts, config.timing), Pace::new(&parts, config.timing));
@@ -180,8 +189,9 @@ pub async fn start(config: ControllerConfig) -> Result<(MetadataHandle, Controll
     let (observer, upkeep) = by_itself(&service, view, pulse, &peers, &config);
     let mut tasks = vec![tokio::spawn(follow_leadership)];
     tasks.push(tokio::spawn(keep_snapshots(raft.clone(), store.clone(), published, config.snapshots)));
+    tasks.extend(foundation(&config, &raft, &peers, founding).map(|it| tokio::spawn(it.run())));
     let proposer = tokio::spawn(proposer);
-    let (voters, bootstrap_records) = (config.voters, config.bootstrap_records);
+    let (voters, bootstrap_records, dir) = (config.voters, config.bootstrap_records, config.dir);
     let mut controller = Controller {
         id,
         raft,
@@ -192,13 +202,15 @@ pub async fn start(config: ControllerConfig) -> Result<(MetadataHandle, Controll
         bootstrap_records,
         stop_proposer,
         proposer,
+        founding: founded.clone(),
+        dir,
         tasks,
         log_ended,
     };
     match controller.begin(&config.me, voters).await {
         Ok(()) => {
             controller.tasks.extend([tokio::spawn(pace.run()), tokio::spawn(watch.watch_leader())]);
-            controller.tasks.extend([tokio::spawn(observer.run()), tokio::spawn(learners.tidy())]);
+            controller.tasks.extend([tokio::spawn(observer.run(founded)), tokio::spawn(learners.tidy())]);
             controller.tasks.push(tokio::spawn(upkeep.run()));
             Ok((handle, controller))
         }
@@ -207,6 +219,29 @@ pub async fn start(config: ControllerConfig) -> Result<(MetadataHandle, Controll
             Err(error)
         }
     }
+}
+
+fn identity(config: &ControllerConfig) -> Identity {
+    Identity {
+        cluster_id: config.cluster_id.clone(),
+        node: config.node_id,
+        directory: config.me.directory_id,
+    }
+}
+
+/// What finds out how the quorum begins, if that is open.
+fn foundation(
+    config: &ControllerConfig,
+    raft: &Raft,
+    peers: &Arc<Peers>,
+    founding: watch::Sender<Founding>,
+) -> Option<Foundation> {
+    if founding.borrow().is_over() {
+        return None;
+    }
+    let (raft, peers, voters) = (raft.clone(), Arc::clone(peers), config.voters.clone());
+    let (disk, dir) = (Arc::clone(&config.disk), config.dir.clone());
+    Some(Foundation { raft, peers, voters, disk, dir, founding })
 }
 
 /// What a member does for itself: it follows the log while it has no vote, and looks after its place among the voters.
@@ -227,6 +262,15 @@ fn by_itself(
     };
     let (service, peers, servers) = (service.clone(), Arc::clone(peers), config.servers.clone());
     (Observer { service, pulse, view, peers, servers }, upkeep)
+}
+
+/// How far this node is with the beginning of its quorum. One that votes alone, or not at all, has nobody to ask.
+fn how_begun(config: &ControllerConfig) -> Result<Founding, FoundingError> {
+    let voters = &config.voters;
+    if !voters.contains_key(&config.node_id) || voters.len() < 2 {
+        return Ok(Founding::ByHand);
+    }
+    founding::read(&*config.disk, &config.dir)
 }
 
 fn raft_config(config: &ControllerConfig) -> Result<openraft::Config, StartError> {
@@ -265,15 +309,19 @@ async fn open(
     opened.await.map_err(|error| StartError::Stopped(error.to_string()))?
 }
 
-/// Gives the new log of a voter its voters. All begin with the same entry, so none has to ask the others.
-async fn begin_log(store: &LogStore, config: &ControllerConfig) -> Result<(), StartError> {
-    if store.last_log_id().is_some() || !config.voters.contains_key(&config.node_id) {
-        return Ok(());
+/// Gives the new log of a voter its voters. All begin with the same entry, so none has to ask the others, unless it is open
+/// how the quorum begins.
+async fn begin_log(store: &LogStore, config: &ControllerConfig) -> Result<Founding, StartError> {
+    let founding = how_begun(config)?;
+    let has_begun = store.last_log_id().is_some() || !founding.is_over();
+    if has_begun || !config.voters.contains_key(&config.node_id) {
+        return Ok(founding);
     }
     let nodes: BTreeMap<RaftNodeId, Member> =
         config.voters.iter().map(|(node, member)| (raft_id(*node), member.clone())).collect();
     let membership = Membership::new(vec![nodes.keys().copied().collect()], nodes);
-    store.begin(membership).await.map_err(StartError::Begin)
+    store.begin(membership).await.map_err(StartError::Begin)?;
+    Ok(founding)
 }
 
 impl Controller {
@@ -336,6 +384,13 @@ impl Controller {
     /// Waits until this node's image has all that was acknowledged before, which takes a quorum that works. May be dropped,
     /// and the member stopped, at any time.
     pub async fn join(&self) -> Result<(), StartError> {
+        let mut founding = self.founding.clone();
+        // Whoever waits for the beginning says so itself.
+        let begun = founding.wait_for(|founding| *founding != Founding::Open).await;
+        if let Ok(Founding::Lost(node)) = begun.as_deref() {
+            return Err(StartError::LostDisk(*node, self.dir.clone()));
+        }
+        drop(begun);
         let mut told = false;
         loop {
             let joined = async {

@@ -258,6 +258,9 @@ macro_rules! for_each_api {
             { 30005, Confirm, 0..=0, flexible 0, [controller], advertised 0,
               $crate::wire::messages::ConfirmRequest => $crate::wire::messages::ConfirmResponse,
               raft::confirm }
+            { 30006, RaftFounding, 0..=0, flexible 0, [controller], advertised 0,
+              $crate::wire::messages::RaftFoundingRequest => $crate::wire::messages::RaftFoundingResponse,
+              raft::founding }
         }
     };
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use bytes::{Bytes, BytesMut};
 use floodmark::types::Uuid;
 use floodmark::wire::api::ApiRow;
-use floodmark::wire::messages::raft::{Leader, RaftEntry, Sender};
+use floodmark::wire::messages::raft::{Founder, Leader, RaftEntry, Sender};
 use floodmark::wire::messages::*;
 use kafka_protocol::protocol::{Encodable, Request};
 
@@ -150,5 +150,16 @@ fn polls_and_proposals_are_encoded_as_before() {
     check_both(
         &ConfirmRequest { sender: sender(), ..Default::default() },
         &ConfirmResponse { refusal: 6, leader: leader(), outcome: 3, version: 14, ..Default::default() },
+    );
+    let founder = Founder { node_id: 15, directory_id: Uuid::from_u128(16), ..Default::default() };
+    check_both(
+        &RaftFoundingRequest { sender: sender(), ..Default::default() },
+        &RaftFoundingResponse {
+            refusal: 7,
+            state: 2,
+            directory_id: Uuid::from_u128(17),
+            founders: vec![founder],
+            ..Default::default()
+        },
     );
 }

@@ -10,6 +10,7 @@ mod many;
 mod peers;
 mod messages;
 mod voting;
+mod founding;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Members of one quorum in this process, each behind a socket of its own as a node's controller listener would be.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::topic;
+use crate::controller::founding;
 use crate::controller::{
     Controller, ControllerConfig, Endpoint, Member, MetadataHandle, RaftService, Timing, start,
 };
@@ -25,6 +27,8 @@ use crate::wire::messages::{ApiVersionsResponse, ObserverPollResponse};
 
 /// Nobody's connections come from here, so none can take the port of a node that is down.
 const HOST: &str = "127.0.0.2";
+/// Where each has its metadata.
+const DIR: &str = "/meta";
 
 /// What a listener does with the answers to observers: whether a message of this kind and size may go out.
 pub type Gate = Arc<dyn Fn(&ObserverPollResponse) -> bool + Send + Sync>;
@@ -67,6 +71,15 @@ impl Machine {
 
     pub fn with_empty_disk(self) -> Machine {
         Machine { disk: SimDisk::new(), ..self }
+    }
+
+    /// The machine as it is when it has just formatted itself, with an empty disk and a directory that nobody knows.
+    pub fn formats_itself(self) -> Machine {
+        let machine = self.without_disk();
+        let disk: &dyn Disk = &machine.disk;
+        disk.create_dir_all(Path::new(DIR)).unwrap();
+        founding::begin(disk, Path::new(DIR)).unwrap();
+        machine
     }
 
     pub fn id(&self) -> NodeId {
@@ -117,7 +130,7 @@ impl Machine {
         gate: Option<Gate>,
         change: impl FnOnce(&mut ControllerConfig),
     ) -> Node {
-        let dir = std::path::Path::new("/meta");
+        let dir = Path::new(DIR);
         let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
         disk.create_dir_all(dir).unwrap();
         let is_voter = voters.contains_key(&self.id);
@@ -262,6 +275,7 @@ async fn handle(service: &RaftService, frame: &RequestFrame, gate: Option<Gate>)
         "RaftAppend" => answer(frame, &service.append(body(frame)).await),
         "RaftSnapshot" => answer(frame, &service.snapshot(body(frame)).await),
         "Propose" => answer(frame, &service.propose(body(frame)).await),
+        "RaftFounding" => answer(frame, &service.founding(&body(frame))),
         "Confirm" => answer(frame, &service.confirm(body(frame)).await),
         "ObserverPoll" => {
             let response = service.observer_poll(body(frame)).await;

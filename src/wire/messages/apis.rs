@@ -79,8 +79,8 @@ pub use super::write_txn_markers::{self as write_txn_markers_response, WriteTxnM
 
 pub use super::raft::{
     ConfirmRequest, ConfirmResponse, ObserverPollRequest, ObserverPollResponse, ProposeRequest,
-    ProposeResponse, RaftAppendRequest, RaftAppendResponse, RaftSnapshotRequest, RaftSnapshotResponse,
-    RaftVoteRequest, RaftVoteResponse,
+    ProposeResponse, RaftAppendRequest, RaftAppendResponse, RaftFoundingRequest, RaftFoundingResponse,
+    RaftSnapshotRequest, RaftSnapshotResponse, RaftVoteRequest, RaftVoteResponse,
 };
 
 pub use kafka_protocol::messages::{BrokerId, GroupId, ProducerId, TopicName, TransactionalId};

@@ -1,5 +1,5 @@
 //! Our own messages between the members of the metadata quorum (keys from 30 000 on): what openraft says to its peers, the
-//! long poll by which observers follow the log, and the way of decisions to the leader. Only nodes of one cluster speak
+//! long poll by which observers follow the log, the way of decisions to the leader, and how a quorum began. Only nodes of one cluster speak
 //! them, on controller listeners.
 //!
 //! Votes, log ids, entries and memberships are bytes here, in the form in which the metadata log has them on disk.
@@ -136,6 +136,25 @@ messages! {
         outcome: int8 "0+",
         version: int64 "0+",
     }
+
+    /// Asks a voter how its quorum began.
+    message RaftFoundingRequest (request 30006, versions "0", flexible "0+") {
+        sender: Sender "0+",
+    }
+
+    message RaftFoundingResponse (response 30006, versions "0", flexible "0+") {
+        refusal: int8 "0+",
+        /// 0: the node was formatted by hand, 1: by itself, and it does not know whether the quorum is new, 2: it was new.
+        state: int8 "0+",
+        /// That of the answering node's metadata directory.
+        directory_id: uuid "0+",
+        /// The voters with which it was new.
+        founders: [Founder] "0+",
+    }
+    struct Founder {
+        node_id: int32 "0+",
+        directory_id: uuid "0+",
+    }
 }
 
 exchanges! {
@@ -145,4 +164,5 @@ exchanges! {
     ObserverPollRequest => ObserverPollResponse,
     ProposeRequest => ProposeResponse,
     ConfirmRequest => ConfirmResponse,
+    RaftFoundingRequest => RaftFoundingResponse,
 }

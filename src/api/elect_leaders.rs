@@ -1,7 +1,7 @@
 //! ElectLeaders: v0-2 (KIP-183, KIP-460)
 //!
 //! Behaviour: elects the preferred leaders of partitions, or any replica as leader of those that have none (an unclean
-//! election). A null list is all partitions, of which only those are told that needed an election.
+//! election): of those that live the one whose log reaches farthest, which is asked for first. A null list is all partitions, of which only those are told that needed an election.
 //!
 //! Version notes: 0 knows preferred leaders only, and has no error for the request as a whole.
 
@@ -12,6 +12,7 @@ use super::topic_view::{text, topic_name};
 use super::{Api, Call, Request};
 use crate::metadata::Image;
 use crate::metadata::elect_leaders::{ElectionType, elect_leaders};
+use crate::metadata::unclean::{LogEnds, candidates_of};
 use crate::types::{ErrorCode, PartitionIndex, TopicPartition};
 use crate::wire::messages::ElectLeadersRequest;
 use crate::wire::messages::elect_leaders_response::{
@@ -38,9 +39,17 @@ pub async fn handle(api: &Api, _: &Call, request: Request<ElectLeadersRequest>) 
         }
     };
     let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
-    let defaults = api.config.at(&api.metadata.image()).election_defaults();
+    let image = api.metadata.image();
+    let defaults = api.config.at(&image).election_defaults();
     let asked = partitions.clone();
-    let decide = move |image: &Image| elect_leaders(image, election, asked.as_deref(), defaults);
+    let ends = match election {
+        ElectionType::Preferred => LogEnds::new(),
+        ElectionType::Unclean => {
+            let candidates = candidates_of(&image, partitions.as_deref(), defaults);
+            api.active.log_ends(&image, &candidates).await
+        }
+    };
+    let decide = move |image: &Image| elect_leaders(image, election, asked.as_deref(), &ends, defaults);
     let decided = api.metadata.run_within(timeout, decide).await.map_err(Refusal::from);
     match decided.and_then(|outcomes| outcomes.map_err(Refusal::from)) {
         Ok(outcomes) => {

@@ -62,6 +62,7 @@ mod offset_for_leader_epoch;
 mod produce;
 mod remove_raft_voter;
 mod raft;
+mod replica_ends;
 mod sync_group;
 mod unregister_broker;
 mod unregister_controller;

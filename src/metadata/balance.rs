@@ -1,10 +1,8 @@
-//! What the controller does about leaders by itself, from time to time: leadership goes back to preferred replicas, and
-//! partitions without a leader get any replica where their topics allow it. It owns which partitions are due; when to
-//! look is the caller's to know.
+//! What the controller does about leaders by itself, from time to time: leadership goes back to preferred replicas. It owns
+//! which partitions are due; when to look is the caller's to know.
 
-use super::election::{ElectionDefaults, unclean_is_allowed};
+use super::election::ElectionDefaults;
 use super::partition_change::{Election, PartitionChange};
-use super::topics::{PartitionRegistration, TopicImage};
 use super::{Decision, Draft, Image};
 use crate::types::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,17 +20,24 @@ pub fn balance_leaders(
     defaults: ElectionDefaults,
 ) -> Decision<bool> {
     let deprived = deprived(image, tolerated_percentage);
-    elect(image, Election::Preferred, limit, defaults, |_, partition| {
-        let preferred = partition.preferred_leader();
-        partition.leader != preferred && deprived.contains(&preferred)
-    })
-}
-
-/// Elects any replica for partitions without a leader, in topics that allow it. True: as above.
-pub fn elect_unclean_leaders(image: &Image, limit: usize, defaults: ElectionDefaults) -> Decision<bool> {
-    elect(image, Election::Unclean, limit, defaults, |topic, partition| {
-        !partition.has_leader() && unclean_is_allowed(&image.configs, topic, defaults)
-    })
+    let mut draft = Draft::new(image);
+    for topic in image.topics.iter() {
+        for (index, partition) in topic.partitions() {
+            let preferred = partition.preferred_leader();
+            if partition.leader == preferred || !deprived.contains(&preferred) {
+                continue;
+            }
+            if draft.records.len() >= limit {
+                return draft.decision(true);
+            }
+            let change = PartitionChange::new(image, topic, index, partition, defaults);
+            if let Some(record) = change.election(Election::Preferred).record() {
+                draft.add(record);
+            }
+        }
+    }
+    let reached = draft.records.len() >= limit;
+    draft.decision(reached)
 }
 
 /// The brokers that lead too few of the partitions that prefer them.
@@ -47,27 +52,4 @@ fn deprived(image: &Image, tolerated_percentage: u8) -> BTreeSet<NodeId> {
     let too_few =
         |(all, elsewhere): (usize, usize)| elsewhere * 100 > all * usize::from(tolerated_percentage);
     counts.into_iter().filter(|(_, counts)| too_few(*counts)).map(|(broker, _)| broker).collect()
-}
-
-fn elect(
-    image: &Image,
-    election: Election,
-    limit: usize,
-    defaults: ElectionDefaults,
-    is_due: impl Fn(&TopicImage, &PartitionRegistration) -> bool,
-) -> Decision<bool> {
-    let mut draft = Draft::new(image);
-    for topic in image.topics.iter() {
-        for (index, partition) in topic.partitions().filter(|(_, partition)| is_due(topic, partition)) {
-            if draft.records.len() >= limit {
-                return draft.decision(true);
-            }
-            let change = PartitionChange::new(image, topic, index, partition, defaults);
-            if let Some(record) = change.election(election).record() {
-                draft.add(record);
-            }
-        }
-    }
-    let reached = draft.records.len() >= limit;
-    draft.decision(reached)
 }

@@ -4,8 +4,9 @@
 use super::election::ElectionDefaults;
 use super::partition_change::{Election, PartitionChange};
 use super::topics::{MAX_PARTITIONS_PER_OPERATION, TooManyPartitions};
+use super::unclean::LogEnds;
 use super::{Decision, Draft, Image, Record};
-use crate::types::TopicPartition;
+use crate::types::{TopicIdPartition, TopicPartition};
 
 /// Whom to elect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +35,12 @@ pub enum ElectLeaderError {
 /// The outcome for each partition in the order of the request; of all, those where an election was needed.
 pub type ElectLeadersReply = Result<Vec<(TopicPartition, Result<(), ElectLeaderError>)>, TooManyPartitions>;
 
-/// Elects leaders for `partitions`, or for all there are.
+/// Elects leaders for `partitions`, or for all there are. `ends`: what replicas say of their logs, for unclean elections.
 pub fn elect_leaders(
     image: &Image,
     election: ElectionType,
     partitions: Option<&[TopicPartition]>,
+    ends: &LogEnds,
     defaults: ElectionDefaults,
 ) -> Decision<ElectLeadersReply> {
     let all;
@@ -57,7 +59,8 @@ pub fn elect_leaders(
     let mut draft = Draft::new(image);
     let mut outcomes = Vec::new();
     for partition in named {
-        let outcome = elect(&draft.image, election, partition, defaults).map(|record| draft.add(record));
+        let elected = elect(&draft.image, election, partition, ends, defaults);
+        let outcome = elected.map(|record| draft.add(record));
         if partitions.is_some() || outcome != Err(ElectLeaderError::NotNeeded) {
             outcomes.push((partition.clone(), outcome));
         }
@@ -72,6 +75,7 @@ fn elect(
     image: &Image,
     election: ElectionType,
     at: &TopicPartition,
+    ends: &LogEnds,
     defaults: ElectionDefaults,
 ) -> Result<Record, ElectLeaderError> {
     let topic = image.topics.by_name(&at.topic).ok_or(ElectLeaderError::UnknownTopic)?;
@@ -90,5 +94,6 @@ fn elect(
         return Err(ElectLeaderError::NotNeeded);
     }
     let change = PartitionChange::new(image, topic, at.partition, partition, defaults);
-    change.election(how).record().ok_or(none)
+    let ends = ends.get(&TopicIdPartition { topic_id: topic.id, partition: at.partition });
+    change.election(how).log_ends(ends).record().ok_or(none)
 }

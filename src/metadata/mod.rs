@@ -20,6 +20,7 @@ mod partition_change;
 pub mod alter_partition;
 pub mod elect_leaders;
 pub mod balance;
+pub mod unclean;
 pub mod liveness;
 pub mod reassign;
 pub mod placement;

@@ -8,9 +8,11 @@ use super::election::{BrokerChange, ElectionDefaults, min_isr, unclean_is_allowe
 use super::image::Image;
 use super::record::Record;
 use super::topics::{LeaderRecoveryState, PartitionRegistration, TopicImage, raw};
+use super::unclean::LogEnd;
 use crate::fault::{self, Fault};
 use crate::types::{DirectoryId, NodeId, PartitionIndex, directory_id};
 use crate::wire::messages::metadata::PartitionChangeRecord;
+use std::collections::BTreeMap;
 
 /// Which replica is to lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +21,11 @@ pub(super) enum Election {
     Online,
     /// The first replica, if it holds everything; else as with `Online`.
     Preferred,
-    /// As with `Online`, but rather any replica than none.
+    /// As with `Online`, but rather any replica than none: the one whose log reaches farthest, as far as that is known.
     Unclean,
+    /// As with `Online`, but rather the only replica that lives than none. Of several the best one is asked for first,
+    /// which takes a moment (`unclean`).
+    UncleanIfOnly,
 }
 
 /// A partition, and what it is to become.
@@ -32,6 +37,7 @@ pub(super) struct PartitionChange<'a> {
     defaults: ElectionDefaults,
     elr_enabled: bool,
     election: Election,
+    ends: Option<&'a BTreeMap<NodeId, LogEnd>>,
     broker: Option<BrokerChange>,
     replicas: Vec<NodeId>,
     removing: Vec<NodeId>,
@@ -65,6 +71,7 @@ impl<'a> PartitionChange<'a> {
             defaults,
             elr_enabled: image.features.elr_is_enabled(),
             election: Election::Online,
+            ends: None,
             broker: None,
             replicas: partition.replicas.clone(),
             removing: partition.removing.clone(),
@@ -80,10 +87,21 @@ impl<'a> PartitionChange<'a> {
         self
     }
 
-    /// Any replica may lead if the topic says so.
+    /// How far the logs of replicas reach.
+    pub(super) fn log_ends(mut self, ends: Option<&'a BTreeMap<NodeId, LogEnd>>) -> Self {
+        self.ends = ends;
+        self
+    }
+
+    /// The replicas that could lead if it did not matter what they have.
+    pub(super) fn candidates(&self) -> Vec<NodeId> {
+        self.replicas.iter().copied().filter(|replica| self.may_lead(*replica)).collect()
+    }
+
+    /// Any replica may lead if the topic says so, and there is no choice.
     pub(super) fn unclean_if_allowed(self) -> Self {
         if unclean_is_allowed(&self.image.configs, self.topic, self.defaults) {
-            self.election(Election::Unclean)
+            self.election(Election::UncleanIfOnly)
         } else {
             self
         }
@@ -192,14 +210,29 @@ impl<'a> PartitionChange<'a> {
         if let Some(leader) = candidates.find(holds_everything) {
             return Elected { leader, unclean: false };
         }
-        if let Some(leader) = self.last_known_leader().filter(|replica| self.may_lead(*replica)) {
-            return Elected { leader, unclean: true };
-        }
-        let any = self.replicas.iter().copied().find(|replica| self.may_lead(*replica));
-        match any.filter(|_| self.election == Election::Unclean) {
+        match self.elect_unclean() {
             Some(leader) => Elected { leader, unclean: true },
             None => Elected { leader: NodeId::NONE, unclean: false },
         }
+    }
+
+    /// A leader that may lack what was committed.
+    fn elect_unclean(&self) -> Option<NodeId> {
+        let live = self.candidates();
+        let last_known = self.last_known_leader().filter(|replica| live.contains(replica));
+        match self.election {
+            Election::Unclean => self.farthest(&live, last_known).or(last_known).or(live.first().copied()),
+            Election::UncleanIfOnly if live.len() == 1 => live.first().copied(),
+            Election::UncleanIfOnly | Election::Online | Election::Preferred => last_known,
+        }
+    }
+
+    /// The replica whose log reaches farthest, of those of which it is known. Of equals the last known leader, then the
+    /// first.
+    fn farthest(&self, live: &[NodeId], last_known: Option<NodeId>) -> Option<NodeId> {
+        let ends = self.ends?;
+        let known = live.iter().rev().filter_map(|replica| Some((ends.get(replica)?, *replica)));
+        known.max_by_key(|(end, replica)| (*end, Some(*replica) == last_known)).map(|(_, replica)| replica)
     }
 
     /// Who led last, when nobody is eligible: the best of what is left.

@@ -261,6 +261,9 @@ macro_rules! for_each_api {
             { 30006, RaftFounding, 0..=0, flexible 0, [controller], advertised 0,
               $crate::wire::messages::RaftFoundingRequest => $crate::wire::messages::RaftFoundingResponse,
               raft::founding }
+            { 30007, ReplicaEnds, 0..=0, flexible 0, [broker], advertised 0,
+              $crate::wire::messages::ReplicaEndsRequest => $crate::wire::messages::ReplicaEndsResponse,
+              replica_ends::handle }
         }
     };
 }

@@ -28,6 +28,7 @@ use crate::metadata::topics::{
     AssignDirectoriesReply, CreateTopicsOptions, NewTopic, TopicRef, assign_directories, create_topics,
     delete_topics,
 };
+use crate::metadata::unclean::LogEnds;
 use crate::metadata::{Decision, Image, MetadataVersion, Record};
 use crate::types::{BrokerEpoch, DirectoryId, NodeId, TopicIdPartition, TopicPartition};
 
@@ -193,7 +194,7 @@ impl Controller {
             Request::Create(topic) => create(image, topic, seed),
             Request::Delete(name) => delete_topics(image, &[TopicRef::Name(name)]).map(|_| Answer::Done),
             Request::Elect(partition) => {
-                elect_leaders(image, ElectionType::Preferred, Some(&[partition]), DEFAULTS)
+                elect_leaders(image, ElectionType::Preferred, Some(&[partition]), &LogEnds::new(), DEFAULTS)
                     .map(|_| Answer::Done)
             }
             Request::Reassign(reassignment) => {

@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use floodmark::types::Uuid;
 use floodmark::wire::api::ApiRow;
 use floodmark::wire::messages::raft::{Founder, Leader, RaftEntry, Sender};
+use floodmark::wire::messages::replica_ends::{ReplicaEnd, ReplicaEndsTopic};
 use floodmark::wire::messages::*;
 use kafka_protocol::protocol::{Encodable, Request};
 
@@ -150,6 +151,19 @@ fn polls_and_proposals_are_encoded_as_before() {
     check_both(
         &ConfirmRequest { sender: sender(), ..Default::default() },
         &ConfirmResponse { refusal: 6, leader: leader(), outcome: 3, version: 14, ..Default::default() },
+    );
+    let topic =
+        ReplicaEndsTopic { topic_id: Uuid::from_u128(18), partitions: vec![19, 20], ..Default::default() };
+    let end = ReplicaEnd {
+        topic_id: Uuid::from_u128(21),
+        partition: 22,
+        leader_epoch: 23,
+        log_end: 24,
+        ..Default::default()
+    };
+    check_both(
+        &ReplicaEndsRequest { topics: vec![topic], ..Default::default() },
+        &ReplicaEndsResponse { replicas: vec![end], ..Default::default() },
     );
     let founder = Founder { node_id: 15, directory_id: Uuid::from_u128(16), ..Default::default() };
     check_both(

@@ -3,12 +3,14 @@
 //!
 //! [`ActiveController`] is a cheap handle, on every member of the quorum; it acts only while this node leads. Decisions are
 //! those of `metadata`; what is not in the metadata (contacts, suspicions) is in [`Liveness`], made anew for each term.
-//! `watch` is the task that carries out its verdicts, `periodic` the one for elections that are due from time to time. Must not know sockets of clients, or error codes.
+//! `watch` is the task that carries out its verdicts, `periodic` gives leadership back to preferred replicas from time to
+//! time, `unclean` elects where nobody is left who has everything. Must not know sockets of clients, or error codes.
 //!
 //! Invariant: nobody is fenced in a term that has ended: the decision itself looks at the office once more.
 
 mod periodic;
 mod presence;
+mod unclean;
 mod watch;
 
 #[cfg(test)]
@@ -106,9 +108,9 @@ impl ActiveController {
         let inner = Arc::new(Inner { metadata, office, me, settings, term, wake, started });
         let controller = ActiveController { inner };
         let task = {
-            let (watched, periodic) = (controller.clone(), controller.clone());
+            let (watched, periodic, unclean) = (controller.clone(), controller.clone(), controller.clone());
             async move {
-                tokio::join!(watch::run(watched), periodic::run(periodic));
+                tokio::join!(watch::run(watched), periodic::run(periodic), unclean::run(unclean));
             }
         };
         (controller, task)

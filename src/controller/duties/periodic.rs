@@ -1,5 +1,5 @@
-//! What the active controller does from time to time: leadership goes back to preferred replicas, and partitions without a
-//! leader get one where their topics allow any. Which partitions are due is decided in `metadata::balance`.
+//! What the active controller does from time to time: leadership goes back to preferred replicas. Which partitions are due is
+//! decided in `metadata::balance`.
 //!
 //! Invariant: nothing is decided while another node leads, and a long list of elections is many decisions, not one.
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::{ActiveController, DutyError, DutySettings, Inner};
-use crate::metadata::balance::{MAX_ELECTIONS, balance_leaders, elect_unclean_leaders};
+use crate::metadata::balance::{MAX_ELECTIONS, balance_leaders};
 use crate::metadata::election::ElectionDefaults;
 use crate::metadata::{Decision, Image};
 
@@ -30,17 +30,12 @@ pub(super) async fn run(controller: ActiveController) {
         tokio::select! {
             () = resigned => {}
             () = repeat(&controller, |settings| settings.rebalance_interval, balance) => {}
-            () = repeat(&controller, |settings| Some(settings.unclean_interval), elect_unclean) => {}
         }
     }
 }
 
 fn balance(image: &Image, defaults: ElectionDefaults) -> Decision<bool> {
     balance_leaders(image, 0, MAX_ELECTIONS, defaults)
-}
-
-fn elect_unclean(image: &Image, defaults: ElectionDefaults) -> Decision<bool> {
-    elect_unclean_leaders(image, MAX_ELECTIONS, defaults)
 }
 
 /// Decides again and again, in the interval of the settings as they are; not at all while they have none.

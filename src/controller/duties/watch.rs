@@ -71,7 +71,7 @@ async fn probe(inner: Arc<Inner>, id: NodeId, epoch: BrokerEpoch) {
 /// A little more than the pause between two dials.
 const REDIAL_MS: u64 = 31;
 
-fn address(inner: &Inner, image: &Image, id: NodeId) -> Option<Address> {
+pub(super) fn address(inner: &Inner, image: &Image, id: NodeId) -> Option<Address> {
     let broker = image.brokers.get(id)?;
     let listener = (inner.settings)(image).listener;
     let endpoint = broker.endpoint(&listener).or_else(|| broker.endpoints.first())?;

@@ -3,7 +3,7 @@
 
 use super::Cluster;
 use crate::metadata::alter_partition::{ProposedIsr, alter_partition};
-use crate::metadata::balance::{balance_leaders, elect_unclean_leaders};
+use crate::metadata::balance::balance_leaders;
 use crate::metadata::brokers::{self, Heartbeat, Registration};
 use crate::metadata::configs::{self, ConfigOp, ConfigResource, ConfigRules, ResourceType};
 use crate::metadata::elect_leaders::{ElectionType, elect_leaders};
@@ -14,9 +14,10 @@ use crate::metadata::reassign::{Reassignment, reassign};
 use crate::metadata::topics::{
     self, CreateTopicsOptions, LeaderRecoveryState, MorePartitions, NewTopic, PartitionRegistration, TopicRef,
 };
+use crate::metadata::unclean::{Candidates, Leaderless, LogEnd, LogEnds, elect_unclean_leaders};
 use crate::metadata::{Decision, Image, Record};
 use crate::types::{
-    BrokerEpoch, LeaderEpoch, NodeId, PartitionIndex, TopicIdPartition, TopicPartition, Uuid,
+    BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionIndex, TopicIdPartition, TopicPartition, Uuid,
 };
 use crate::wire::messages::metadata as schema;
 use proptest::prelude::*;
@@ -238,7 +239,8 @@ impl Run {
             Command::Elect { name, unclean } => {
                 let kind = if unclean { ElectionType::Unclean } else { ElectionType::Preferred };
                 let named = name.map(|name| [TopicPartition::new(topic_name(name), 0)]);
-                elect_leaders(image, kind, named.as_ref().map(|named| &named[..]), defaults).map(drop)
+                elect_leaders(image, kind, named.as_ref().map(|named| &named[..]), &LogEnds::new(), defaults)
+                    .map(drop)
             }
             Command::Reassign { name, index, replicas, any_factor } => {
                 let replicas = replicas.map(|ids| ids.into_iter().map(NodeId).collect());
@@ -246,7 +248,17 @@ impl Run {
                 reassign(image, &[Reassignment { partition, replicas }], any_factor, defaults).map(drop)
             }
             Command::Balance { tolerated } => balance_leaders(image, tolerated, 3, defaults).map(drop),
-            Command::ElectUnclean => elect_unclean_leaders(image, 3, defaults).map(drop),
+            Command::ElectUnclean => {
+                let mut leaderless = Leaderless::default();
+                leaderless.follow(image);
+                let due = leaderless.due(image, defaults);
+                let end = |id: &NodeId| LogEnd { epoch: LeaderEpoch(0), offset: Offset(i64::from(id.0 % 3)) };
+                let ends = |due: &Candidates| {
+                    (due.partition, due.replicas.iter().map(|id| (*id, end(id))).collect())
+                };
+                let ends: LogEnds = due.iter().map(ends).collect();
+                elect_unclean_leaders(image, due.iter().map(|due| due.partition), &ends, defaults)
+            }
             _ => unreachable!("not on partitions: {command:?}"),
         }
     }

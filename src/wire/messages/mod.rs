@@ -254,6 +254,7 @@ pub mod delete_groups;
 pub mod unregister_controller;
 pub mod write_txn_markers;
 pub mod raft;
+pub mod replica_ends;
 
 pub use apis::*;
 pub use record_bytes::RecordBytes;

@@ -2,14 +2,17 @@
 
 use super::{Args, Script, nodes};
 use crate::metadata::alter_partition::{ProposedIsr, alter_partition};
-use crate::metadata::balance::{balance_leaders, elect_unclean_leaders};
+use crate::metadata::balance::balance_leaders;
 use crate::metadata::elect_leaders::{ElectionType, elect_leaders};
 use crate::metadata::reassign::{Reassignment, ongoing_reassignments, reassign};
 use crate::metadata::topics::{LeaderRecoveryState, PartitionRegistration};
+use crate::metadata::unclean::{Leaderless, LogEnd, LogEnds, candidates_of, elect_unclean_leaders};
 use crate::metadata::{Decision, reassign::OngoingReassignment};
 use crate::types::{
-    BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, PartitionIndex, TopicIdPartition, TopicPartition, Uuid,
+    BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch, PartitionIndex, TopicIdPartition,
+    TopicPartition, Uuid,
 };
+use std::collections::BTreeMap;
 use std::fmt::{Debug, Display, Write as _};
 use std::sync::Arc;
 
@@ -20,6 +23,19 @@ type Outcomes<N, R, E> = Vec<(N, Result<R, E>)>;
 fn partition(text: &str) -> TopicPartition {
     let (topic, index) = text.rsplit_once('-').expect("TOPIC-INDEX");
     TopicPartition::new(topic, index.parse().expect("an index"))
+}
+
+/// What replicas say of their logs, the same for each partition.
+fn ends(args: &Args<'_>, partitions: impl Iterator<Item = TopicIdPartition>) -> LogEnds {
+    let Some(text) = args.get("ends") else { return LogEnds::new() };
+    let end = |text: &str| {
+        let numbers: Vec<i64> = text.split(':').map(|number| number.parse().expect("a number")).collect();
+        let [replica, epoch, offset] = numbers[..] else { panic!("REPLICA:EPOCH:OFFSET") };
+        let end = LogEnd { epoch: LeaderEpoch(epoch as i32), offset: Offset(offset) };
+        (NodeId(replica as i32), end)
+    };
+    let ends: BTreeMap<NodeId, LogEnd> = text.split(',').map(end).collect();
+    partitions.map(|partition| (partition, ends.clone())).collect()
 }
 
 fn ids(ids: &[NodeId]) -> Vec<i32> {
@@ -39,10 +55,11 @@ impl Script {
                 let limit = args.int("limit").unwrap_or(1000) as usize;
                 self.commit_more(balance_leaders(&self.cluster.image, tolerated, limit, self.defaults))
             }
-            "elect-unclean" => {
-                let limit = args.int("limit").unwrap_or(1000) as usize;
-                self.commit_more(elect_unclean_leaders(&self.cluster.image, limit, self.defaults))
+            "candidates" => {
+                let due = self.leaderless().due(&self.cluster.image, self.defaults);
+                format!("{:?}\n", due.iter().map(|due| ids(&due.replicas)).collect::<Vec<_>>())
             }
+            "elect-unclean" => self.elect_unclean(args),
             _ => return None,
         })
     }
@@ -119,7 +136,23 @@ impl Script {
         self.commit_all(named)
     }
 
-    /// `elect preferred|unclean TOPIC-INDEX..`; all without any.
+    fn leaderless(&self) -> Leaderless {
+        let mut leaderless = Leaderless::default();
+        leaderless.follow(&self.cluster.image);
+        leaderless
+    }
+
+    /// `elect-unclean [ends=REPLICA:EPOCH:OFFSET,..]`: what the controller does by itself.
+    fn elect_unclean(&mut self, args: &Args<'_>) -> String {
+        let image = &self.cluster.image;
+        let due = self.leaderless().due(image, self.defaults);
+        let partitions: Vec<_> = due.iter().map(|due| due.partition).collect();
+        let ends = ends(args, partitions.iter().copied());
+        let decision = elect_unclean_leaders(image, partitions.into_iter(), &ends, self.defaults);
+        self.commit(decision.map(|()| Ok::<_, String>("done")))
+    }
+
+    /// `elect preferred|unclean TOPIC-INDEX.. [ends=..]`; all without any.
     fn elect(&mut self, args: &Args<'_>) -> String {
         let election = match args.names[0] {
             "preferred" => ElectionType::Preferred,
@@ -127,7 +160,9 @@ impl Script {
         };
         let named: Vec<TopicPartition> = args.names[1..].iter().map(|name| partition(name)).collect();
         let partitions = (!named.is_empty()).then_some(&named[..]);
-        let decision = elect_leaders(&self.cluster.image, election, partitions, self.defaults);
+        let asked = candidates_of(&self.cluster.image, partitions, self.defaults);
+        let ends = ends(args, asked.iter().map(|asked| asked.partition));
+        let decision = elect_leaders(&self.cluster.image, election, partitions, &ends, self.defaults);
         self.commit_all(decision)
     }
 

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use super::flusher::FlushQueue;
 use super::mailbox::{Message, ShardSender};
+use super::stall::DiskWaits;
 use crate::storage::log::Doomed;
 use crate::storage::log_dir::LogDir;
 
@@ -27,20 +28,31 @@ pub struct Directory {
     doomed: Mutex<Vec<(MonotonicMs, Doomed)>>,
     /// Signalled when the directory fails.
     on_failure: Arc<Notify>,
+    waits: DiskWaits,
 }
 
 impl Directory {
     /// `flush_threads`: see [`FlushQueue`].
     pub fn new(index: usize, dir: LogDir, shards: Vec<ShardSender>, flush_threads: usize) -> Directory {
         let flush = FlushQueue::new(flush_threads);
-        let (failure, doomed, on_failure) = Default::default();
-        Directory { index, dir, flush, failure, shards, doomed, on_failure }
+        let (failure, doomed, on_failure, waits) = Default::default();
+        Directory { index, dir, flush, failure, shards, doomed, on_failure, waits }
     }
 
     /// Signals there when it fails.
     #[must_use]
     pub fn with_failure_signal(self, on_failure: Arc<Notify>) -> Directory {
         Directory { on_failure, ..self }
+    }
+
+    /// Whoever calls the disk for it says so there.
+    #[must_use]
+    pub fn with_waits(self, waits: DiskWaits) -> Directory {
+        Directory { waits, ..self }
+    }
+
+    pub(super) fn waits(&self) -> &DiskWaits {
+        &self.waits
     }
 
     /// Its place in `log.dirs`.

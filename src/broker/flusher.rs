@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use super::directory::Directory;
 use super::mailbox::{AbortOnPanic, Message};
+use super::stall::Slot;
 use crate::fault::{self, Fault};
 use crate::storage::log::{self, FlushWork};
 use crate::types::TopicIdPartition;
@@ -359,11 +360,20 @@ impl State {
 impl Round {
     /// Syncs, and reports per shard. The first failure fails the directory.
     pub fn run(self, directory: &Directory) {
-        self.sync(directory).report(directory);
+        self.run_as(directory, &Slot::unwatched());
+    }
+
+    /// The same on the thread with this slot.
+    fn run_as(self, directory: &Directory, slot: &Slot) {
+        self.sync_as(directory, slot).report(directory);
     }
 
     /// Syncs. The first failure fails the directory.
     pub fn sync(self, directory: &Directory) -> Synced {
+        self.sync_as(directory, &Slot::unwatched())
+    }
+
+    fn sync_as(self, directory: &Directory, slot: &Slot) -> Synced {
         let mut reports: Vec<Vec<FlushReport>> = vec![Vec::new(); directory.shards().len()];
         let started = Instant::now();
         let mut done = Vec::with_capacity(self.jobs.len());
@@ -372,7 +382,11 @@ impl Round {
             if !directory.is_online() {
                 continue;
             }
-            match work.run() {
+            let synced = {
+                let _waiting = slot.begin();
+                work.run()
+            };
+            match synced {
                 Ok(flushed) => reports[shard].push(FlushReport { partition, flushed }),
                 Err(_) if fault::is_active(Fault::IgnoresFailedSync) => {
                     reports[shard].push(FlushReport { partition, flushed: work.flushed() });
@@ -445,8 +459,9 @@ pub fn submit(
     let spawned = std::thread::Builder::new().name("flusher".to_owned()).spawn(move || {
         // Whoever waits for its syncs would wait for ever.
         let _fatal = AbortOnPanic;
+        let slot = thread_directory.waits().slot();
         while let Some(round) = thread_directory.flush.next_round() {
-            round.run(&thread_directory);
+            round.run_as(&thread_directory, &slot);
         }
     });
     if let Err(error) = spawned {
@@ -459,11 +474,14 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::broker::clock;
+    use crate::broker::mailbox::mailbox;
     use crate::broker::messages::Host;
     use crate::broker::rig::{id, lead, new_host, open_dir, records};
+    use crate::broker::stall::DiskWaits;
     use crate::storage::disk::Disk;
     use crate::storage::log::{Log, LogConfig, Origin};
-    use crate::storage::sim_disk::SimDisk;
+    use crate::storage::sim_disk::{FaultOn, SimDisk};
     use crate::types::{LeaderEpoch, TimestampMs};
 
     const TOOK: Duration = Duration::from_micros(400);
@@ -533,6 +551,31 @@ mod tests {
         assert_eq!(bench.take(), None);
         bench.submit(partition, 2);
         assert_eq!(bench.take(), Some(4));
+    }
+
+    #[test]
+    fn a_sync_that_does_not_return_is_seen() {
+        let sim = SimDisk::new();
+        let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+        let waits = DiskWaits::default();
+        let dir = open_dir(&disk, Path::new("/data"));
+        let (shard, _mailbox) = mailbox(1);
+        let directory = Arc::new(Directory::new(0, dir, vec![shard], 1).with_waits(waits.clone()));
+        let Host { mut log, .. } = new_host(&disk, &directory, id(1, 0), LogConfig::default(), lead(1, &[1]));
+        let (epoch, now) = (LeaderEpoch(1), TimestampMs(1_000_000));
+        log.append_as_leader(&records(&["v"]), epoch, Origin::Client, now).unwrap();
+        sim.hang(FaultOn::Sync, ".log");
+        submit(&directory, 0, id(1, 0), log.flush_work().expect("something to sync"), 1);
+        let in_a_minute = || clock::monotonic().plus(60_000);
+        while waits.longest(in_a_minute()) < 60_000 {
+            std::thread::yield_now();
+        }
+        sim.heal();
+        while waits.longest(in_a_minute()) > 0 {
+            std::thread::yield_now();
+        }
+        assert!(directory.is_online());
+        directory.flush.close();
     }
 
     #[test]

@@ -23,6 +23,7 @@ use super::dynamic_config::DynamicConfig;
 use super::lease::Lease;
 use super::peer_silence::PeerSilence;
 use super::reconciler::Reconciled;
+use super::stall::{DiskWaits, StallLimits};
 use crate::controller::{MetadataHandle, ProposeError};
 use crate::metadata::brokers::{BrokerEpochError, Endpoint, Registration};
 use crate::metadata::features::supported_features;
@@ -72,6 +73,9 @@ pub struct LifecycleParts {
     pub silence: PeerSilence,
     /// What this broker has taken in of the metadata.
     pub reconciled: Reconciled,
+    /// How long the disk keeps this broker waiting, and what is too long.
+    pub waits: DiskWaits,
+    pub stall_limits: StallLimits,
     /// Nobody watches this broker, so it speaks only when it has something to say.
     pub is_quiet: bool,
 }

@@ -41,6 +41,7 @@ pub mod peer_silence;
 pub mod lease;
 pub mod lifecycle;
 pub mod producer_ids;
+pub mod stall;
 pub mod start;
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use super::messages::{
     AppendAt, BeginVerification, DeleteRecords, DeleteRecordsError, Host, Produce, ProduceError,
 };
 use super::outbox::Outlets;
+use super::stall::Slot;
 use crate::types::{MonotonicMs, NodeId, TopicIdPartition};
 
 /// How long the newest batches stay in memory when nothing more is appended.
@@ -32,6 +33,7 @@ pub struct Shard {
     touched: Vec<TopicIdPartition>,
     desk: Desk,
     lease: Lease,
+    slot: Slot,
     /// No partition has something to do earlier.
     next_deadline: Option<MonotonicMs>,
     /// When to look for what can be forgotten: old batches in memory, expired producers.
@@ -48,6 +50,7 @@ impl Shard {
             touched: Vec::new(),
             desk: Desk::new(me, index, outlets),
             lease: Lease::forever(),
+            slot: Slot::unwatched(),
             next_deadline: None,
             next_sweep: None,
             is_closed: false,
@@ -58,6 +61,13 @@ impl Shard {
     #[must_use]
     pub fn with_lease(mut self, lease: Lease) -> Shard {
         self.lease = lease;
+        self
+    }
+
+    /// The same, as a thread that calls the disk.
+    #[must_use]
+    pub fn with_slot(mut self, slot: Slot) -> Shard {
+        self.slot = slot;
         self
     }
 
@@ -73,6 +83,8 @@ impl Shard {
 
     /// Deals with all messages, then settles the partitions that they touched.
     pub fn step(&mut self, batch: &mut Vec<Message>, now: Now) {
+        // Whatever in a step takes time is a call of the disk.
+        let _waiting = self.slot.begin_at(now.monotonic);
         self.desk.now = now;
         self.desk.lease_holds = self.lease.holds(now.monotonic);
         for message in batch.drain(..) {

@@ -32,6 +32,7 @@ use super::producer_ids::ProducerIds;
 use super::reconciler::{Chore, Reconciled, Reconciler};
 use super::retention::{self, Retention, RetentionTimes};
 use super::shard::Shard;
+use super::stall::{DiskWaits, StallLimits};
 use super::throttles::ReplicationThrottle;
 use crate::config::BrokerConfig;
 use crate::controller::MetadataHandle;
@@ -120,10 +121,10 @@ pub async fn start(
     let (controller, is_alone) = (options.controller, options.is_alone);
     let broker_config = config.at(&metadata.image()).broker.clone();
     let (outlets, inlets) = outlets();
-    let (lease, silence) = (Lease::expired(), PeerSilence::default());
-    let shards = start_shards(id, &broker_config, &outlets, &lease)?;
+    let (lease, silence, waits) = (Lease::expired(), PeerSilence::default(), DiskWaits::default());
+    let shards = start_shards(id, &broker_config, &outlets, &lease, &waits)?;
     let failure = Arc::new(Notify::new());
-    let directories = directories(log_dirs, &shards, &failure);
+    let directories = directories(log_dirs, &shards, &failure, &waits);
     let partitions = Partitions::new(shards);
     let budgets = Budgets::new(TAIL_BYTES, TAIL_BYTES_PER_LOG, open_files);
     let (scan_disk, scan_directories) = (disk.clone(), directories.clone());
@@ -152,6 +153,8 @@ pub async fn start(
         lease: lease.clone(),
         silence: silence.clone(),
         reconciled: reconciled.clone(),
+        waits,
+        stall_limits: StallLimits::default(),
         is_quiet: is_alone,
     };
     let (lifecycle, beat) = Lifecycle::register(parts, identity).await?;
@@ -234,11 +237,16 @@ fn epoch_of(lifecycle: &Lifecycle) -> Arc<dyn Fn() -> BrokerEpoch + Send + Sync>
     Arc::new(move || lifecycle.epoch())
 }
 
-fn directories(log_dirs: Vec<LogDir>, shards: &[ShardSender], failure: &Arc<Notify>) -> Vec<Arc<Directory>> {
+fn directories(
+    log_dirs: Vec<LogDir>,
+    shards: &[ShardSender],
+    failure: &Arc<Notify>,
+    waits: &DiskWaits,
+) -> Vec<Arc<Directory>> {
     let with_index = log_dirs.into_iter().enumerate();
     let directories = with_index.map(|(index, dir)| {
         let directory = Directory::new(index, dir, shards.to_vec(), DEFAULT_THREADS);
-        Arc::new(directory.with_failure_signal(failure.clone()))
+        Arc::new(directory.with_failure_signal(failure.clone()).with_waits(waits.clone()))
     });
     directories.collect()
 }
@@ -345,13 +353,15 @@ fn start_shards(
     config: &BrokerConfig,
     outlets: &Outlets,
     lease: &Lease,
+    waits: &DiskWaits,
 ) -> io::Result<Vec<ShardSender>> {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let count = usize::try_from(config.num_shard_threads).ok().filter(|count| *count > 0).unwrap_or(cores);
     let mut senders = Vec::with_capacity(count);
     for index in 0..count {
         let (sender, mailbox) = mailbox(MAILBOX_CAPACITY);
-        mailbox::spawn(index, Shard::new(index, me, outlets.clone()).with_lease(lease.clone()), mailbox)?;
+        let shard = Shard::new(index, me, outlets.clone()).with_lease(lease.clone()).with_slot(waits.slot());
+        mailbox::spawn(index, shard, mailbox)?;
         senders.push(sender);
     }
     Ok(senders)

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::path::{Component, Path};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::disk::{DirEntry, Disk, DiskFile, DiskLock, FileStat, OpenMode, Space};
 use super::locked;
@@ -44,6 +44,7 @@ pub struct Counts {
 #[derive(Clone, Default)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
+    healed: Arc<Condvar>,
 }
 
 struct State {
@@ -54,6 +55,8 @@ struct State {
     capacity: Option<u64>,
     locks: HashSet<NodeId>,
     faults: Vec<Fault>,
+    /// Calls of this kind on files whose names contain this do not return.
+    hung: Option<(FaultOn, String)>,
     counts: Counts,
     now: TimestampMs,
 }
@@ -223,6 +226,7 @@ impl Default for State {
             capacity: None,
             locks: HashSet::new(),
             faults: Vec::new(),
+            hung: None,
             counts: Counts::default(),
             now: TimestampMs(0),
         }
@@ -270,9 +274,17 @@ impl SimDisk {
         locked(&self.state).faults.push(Fault { on, name: name.to_owned(), after, error, times });
     }
 
-    /// Ends all injected errors.
+    /// Lets calls on files whose names contain `name` wait until the disk is healed.
+    pub fn hang(&self, on: FaultOn, name: &str) {
+        locked(&self.state).hung = Some((on, name.to_owned()));
+    }
+
+    /// Ends all injected errors, and lets calls that wait go on.
     pub fn heal(&self) {
-        locked(&self.state).faults.clear();
+        let mut state = locked(&self.state);
+        state.faults.clear();
+        state.hung = None;
+        self.healed.notify_all();
     }
 
     pub fn counts(&self) -> Counts {
@@ -518,6 +530,11 @@ impl SimFile {
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
         if let Some(on) = on {
+            let hangs = |state: &mut State| {
+                state.hung.as_ref().is_some_and(|(kind, part)| *kind == on && name.contains(part))
+            };
+            let waited = self.disk.healed.wait_while(state, hangs);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
             state.inject(on, &name)?;
         }
         if matches!(on, Some(FaultOn::Write | FaultOn::SetLen)) && !self.writable {

@@ -11,6 +11,7 @@ use super::{LifecycleError, Shared, Wants};
 use crate::broker::clock;
 use crate::broker::controller_channel::{HeartbeatCallError, RegisterCallError};
 use crate::broker::reconciler::Reconciled;
+use crate::broker::stall::StallJudge;
 use crate::metadata::Image;
 use crate::metadata::brokers::{Heartbeat, HeartbeatReply};
 use crate::types::{BrokerEpoch, DirectoryId, MonotonicMs, NodeId};
@@ -60,14 +61,17 @@ pub(super) async fn register_first(shared: &Shared) -> Result<(), LifecycleError
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut reconciled = shared.parts.reconciled.clone();
     let mut said = Said::default();
+    let mut stall = StallJudge::new(shared.parts.waits.clone(), shared.parts.stall_limits);
     // What it says of itself so far is what it has registered with.
     let mut pause = shared.usual_pause();
     loop {
         wait(&shared, &mut reconciled, &said, pause).await;
         let wants = shared.wants().clone();
         let cordoned = shared.cordoned(&shared.parts.metadata.image());
-        let heartbeat = shared.heartbeat(&wants, &cordoned);
         let sent = clock::monotonic();
+        // Who is alone would gain nothing by leading nothing.
+        let has_stalled = stall.look(sent) && !shared.parts.is_quiet;
+        let heartbeat = shared.heartbeat(&wants, &cordoned, has_stalled);
         let silent = shared.silent_brokers(sent);
         let answer = shared.parts.channel.heartbeat(&heartbeat, &silent, HEARTBEAT_LIMIT).await;
         pause = match answer {
@@ -75,9 +79,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 if said.failing {
                     tracing::info!("The active controller answers heartbeats again");
                 }
-                said = Said { generation: wants.generation, cordoned, failing: false };
+                said = Said { generation: wants.generation, cordoned, has_stalled, failing: false };
                 shared.answered(&wants, reply, sent);
-                if wants.is_leaving || wants.is_ready && reply.fenced {
+                if wants.is_leaving || wants.is_ready && reply.fenced && !has_stalled {
                     Some(SHORT_INTERVAL)
                 } else {
                     shared.usual_pause()
@@ -102,6 +106,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
 struct Said {
     generation: u64,
     cordoned: Vec<DirectoryId>,
+    has_stalled: bool,
     failing: bool,
 }
 
@@ -161,12 +166,12 @@ impl Shared {
         }
     }
 
-    fn heartbeat(&self, wants: &Wants, cordoned: &[DirectoryId]) -> Heartbeat {
+    fn heartbeat(&self, wants: &Wants, cordoned: &[DirectoryId], has_stalled: bool) -> Heartbeat {
         Heartbeat {
             id: self.identity.id,
             epoch: self.epoch(),
             metadata_offset: self.parts.reconciled.version().offset().plus(-1),
-            want_fence: !wants.is_ready,
+            want_fence: !wants.is_ready || has_stalled,
             want_shutdown: wants.is_leaving,
             offline_directories: wants.failed.clone(),
             cordoned_directories: wants.is_ready.then(|| cordoned.to_vec()),
@@ -207,7 +212,8 @@ impl Shared {
         let image = self.parts.metadata.image();
         let me = image.brokers.get(self.identity.id);
         // A broker that is fenced while it serves wants to be back; one that leaves waits for everybody else to know.
-        let fenced = wants.is_ready && !wants.is_leaving && me.is_some_and(|broker| broker.fenced);
+        let serves = wants.is_ready && !wants.is_leaving && !said.has_stalled;
+        let fenced = serves && me.is_some_and(|broker| broker.fenced);
         let leaves = image.brokers.iter().any(|broker| broker.in_controlled_shutdown && !broker.fenced);
         wants.generation > said.generation
             || fenced

@@ -13,11 +13,12 @@ use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::lease::Lease;
 use crate::broker::peer_silence::PeerSilence;
 use crate::broker::reconciler::Reconciled;
+use crate::broker::stall::{DiskWaits, StallLimits};
 use crate::broker::start_tests::{layers, run_quorum};
 use crate::controller::duties::{ActiveController, DutySettings};
 use crate::controller::{Controller, MetadataHandle};
 use crate::metadata::Image;
-use crate::metadata::brokers::{BrokerRegistration, Endpoint, Heartbeat, register};
+use crate::metadata::brokers::{BrokerRegistration, Endpoint, Heartbeat, Registration, register};
 use crate::metadata::election::ElectionDefaults;
 use crate::types::{BrokerEpoch, MonotonicMs, NodeId, Offset, Uuid};
 
@@ -58,6 +59,13 @@ impl Rig {
             lease: Lease::expired(),
             silence: PeerSilence::default(),
             reconciled: Reconciled::everything(),
+            waits: DiskWaits::default(),
+            stall_limits: StallLimits {
+                stalled_ms: 3_600_000,
+                calm_ms: 3_600_000,
+                calm_for_ms: 0,
+                standstill_ms: i64::MAX,
+            },
             is_quiet: false,
         }
     }
@@ -175,6 +183,45 @@ async fn a_process_gives_way_to_one_that_took_its_place() {
     assert!(!lease.holds(clock::monotonic()));
     lifecycle.leave().await;
     assert!(lifecycle.unfence().await.is_err());
+    beat.abort();
+    rig.member.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_broker_whose_disk_has_stalled_is_fenced_until_it_is_well() {
+    let rig = Rig::start().await;
+    let parts = rig.parts(&[]);
+    let (slot, lease) = (parts.waits.slot(), parts.lease.clone());
+    let (lifecycle, beat) = Lifecycle::register(parts, rig.identity()).await.unwrap();
+    let beat = tokio::spawn(beat);
+    lifecycle.unfence().await.unwrap();
+    let waiting = slot.begin_at(MonotonicMs(clock::monotonic().0 - 3_700_000));
+    // Where nobody could take over, it goes on.
+    lifecycle.report_failed_directories(Vec::new()).await.unwrap();
+    rig.broker_that(|broker| !broker.fenced).await;
+
+    let other = Registration {
+        id: NodeId(6),
+        incarnation: Uuid::from_u128(78),
+        directories: vec![Uuid::from_u128(1_006)],
+        ..lifecycle.shared.registration(BrokerEpoch::UNKNOWN)
+    };
+    let epoch = rig.active.register_broker(other).await.unwrap();
+    let heartbeat = Heartbeat {
+        id: NodeId(6),
+        epoch,
+        metadata_offset: Offset(1_000),
+        want_fence: false,
+        want_shutdown: false,
+        offline_directories: Vec::new(),
+        cordoned_directories: None,
+    };
+    rig.active.heartbeat(heartbeat, Vec::new()).await.unwrap();
+    rig.broker_that(|broker| broker.fenced).await;
+    lifecycle.report_failed_directories(Vec::new()).await.unwrap();
+    assert!(!lease.holds(clock::monotonic()));
+    drop(waiting);
+    rig.broker_that(|broker| !broker.fenced).await;
     beat.abort();
     rig.member.shutdown().await;
 }

@@ -144,6 +144,7 @@ pub struct Heartbeat {
     pub epoch: BrokerEpoch,
     /// The offset of the last metadata record that it has applied.
     pub metadata_offset: Offset,
+    /// It does not serve: not yet, or because its disk has stalled.
     pub want_fence: bool,
     pub want_shutdown: bool,
     /// Log directories that failed.
@@ -246,11 +247,16 @@ fn next_state(
         let mut partitions = image.topics.iter().flat_map(|topic| topic.partitions());
         partitions.any(|(_, partition)| partition.leader == heartbeat.id)
     };
+    // Where nobody can take over, a broker that serves badly is better than none.
+    let others_are_active = || {
+        let mut others = image.brokers.iter().filter(|broker| broker.id != heartbeat.id);
+        others.any(BrokerRegistration::is_active)
+    };
     match current {
         State::Fenced if heartbeat.want_shutdown => State::ShutDown,
         State::Fenced if !heartbeat.want_fence && caught_up => State::Active,
         State::Active if heartbeat.want_fence && heartbeat.want_shutdown => State::ShutDown,
-        State::Active if heartbeat.want_fence => State::Fenced,
+        State::Active if heartbeat.want_fence && others_are_active() => State::Fenced,
         State::Active if heartbeat.want_shutdown && leads() => State::ShuttingDown,
         State::Active if heartbeat.want_shutdown => State::ShutDown,
         State::ShuttingDown if !leads() && others_caught_up => State::ShutDown,

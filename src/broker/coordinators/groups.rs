@@ -5,8 +5,10 @@ use std::sync::Arc;
 use super::super::dynamic_config::DynamicConfig;
 use super::Kind;
 use crate::config::BrokerConfig;
+use crate::coordinator::group::assignor::Assignor;
 use crate::coordinator::group::classic::ClassicConfig;
-use crate::coordinator::group::settings::OffsetsConfig;
+use crate::coordinator::group::consumer::{ConsumerConfig, MigrationPolicy};
+use crate::coordinator::group::settings::{ConsumerSettings, OffsetsConfig};
 use crate::coordinator::group::{Groups, Settings};
 use crate::metadata::topics::name::CONSUMER_OFFSETS;
 use crate::wire::compression::{Codec, Compression};
@@ -34,11 +36,47 @@ fn settings(broker: &BrokerConfig) -> Settings {
             initial_rebalance_delay_ms: i64::from(broker.group_initial_rebalance_delay_ms),
             ..ClassicConfig::default()
         },
+        consumer: consumer_settings(broker),
         offsets: OffsetsConfig {
             retention_ms: i64::from(broker.offsets_retention_minutes) * MS_PER_MINUTE,
             retention_check_interval_ms: broker.offsets_retention_check_interval_ms,
             metadata_max_bytes: size(broker.offset_metadata_max_bytes),
         },
+    }
+}
+
+fn consumer_settings(broker: &BrokerConfig) -> ConsumerSettings {
+    ConsumerSettings {
+        defaults: ConsumerConfig {
+            max_size: size(broker.group_consumer_max_size),
+            heartbeat_interval_ms: broker.group_consumer_heartbeat_interval_ms,
+            session_timeout_ms: broker.group_consumer_session_timeout_ms,
+            assignment_interval_ms: broker.group_consumer_assignment_interval_ms,
+            default_assignor: broker
+                .group_consumer_assignors
+                .first()
+                .and_then(|name| assignor(name))
+                .unwrap_or_default(),
+            regex_refresh_interval_ms: i64::from(broker.group_consumer_regex_refresh_interval_ms),
+            // The table has refused what is no policy.
+            migration: MigrationPolicy::named(&broker.group_consumer_migration_policy).unwrap_or_default(),
+            classic_max_size: size(broker.group_max_size),
+        },
+        session_timeout_ms: broker.group_consumer_min_session_timeout_ms
+            ..=broker.group_consumer_max_session_timeout_ms,
+        heartbeat_interval_ms: broker.group_consumer_min_heartbeat_interval_ms
+            ..=broker.group_consumer_max_heartbeat_interval_ms,
+        assignment_interval_ms: broker.group_consumer_min_assignment_interval_ms
+            ..=broker.group_consumer_max_assignment_interval_ms,
+    }
+}
+
+/// An assignor by its name, or by that of its class in Kafka. The table has refused others.
+pub fn assignor(name: &str) -> Option<Assignor> {
+    match name {
+        "org.apache.kafka.coordinator.group.assignor.UniformAssignor" => Some(Assignor::Uniform),
+        "org.apache.kafka.coordinator.group.assignor.RangeAssignor" => Some(Assignor::Range),
+        name => Assignor::named(name),
     }
 }
 

@@ -26,34 +26,34 @@ pub(super) const DEFS: &[ConfigDef] = &[
     int("group.coordinator.cached.buffer.max.bytes", "1048588").at_least(524288).cluster_wide()
         .instead(NO_GROUPS)
         .doc("The largest write buffer that a group coordinator keeps for the next write."),
-    int("group.consumer.session.timeout.ms", "45000").at_least(1).instead(NO_GROUPS)
+    int("group.consumer.session.timeout.ms", "45000").at_least(1)
         .doc("How long a member of a consumer group may be silent."),
-    int("group.consumer.min.session.timeout.ms", "45000").at_least(1).instead(NO_GROUPS)
+    int("group.consumer.min.session.timeout.ms", "45000").at_least(1)
         .doc("The least that a group may set for it."),
-    int("group.consumer.max.session.timeout.ms", "60000").at_least(1).instead(NO_GROUPS)
+    int("group.consumer.max.session.timeout.ms", "60000").at_least(1)
         .doc("The most that a group may set for it."),
-    int("group.consumer.heartbeat.interval.ms", "5000").at_least(1).instead(NO_GROUPS)
+    int("group.consumer.heartbeat.interval.ms", "5000").at_least(1)
         .doc("How often a member of a consumer group reports."),
-    int("group.consumer.min.heartbeat.interval.ms", "5000").at_least(1).instead(NO_GROUPS)
+    int("group.consumer.min.heartbeat.interval.ms", "5000").at_least(1)
         .doc("The least that a group may set for it."),
-    int("group.consumer.max.heartbeat.interval.ms", "15000").at_least(1).instead(NO_GROUPS)
+    int("group.consumer.max.heartbeat.interval.ms", "15000").at_least(1)
         .doc("The most that a group may set for it."),
-    int("group.consumer.assignment.interval.ms", "1000").at_least(0).cluster_wide().instead(NO_GROUPS)
+    int("group.consumer.assignment.interval.ms", "1000").at_least(0).cluster_wide()
         .doc("The least time between two assignments of a consumer group."),
-    int("group.consumer.min.assignment.interval.ms", "0").at_least(0).instead(NO_GROUPS)
+    int("group.consumer.min.assignment.interval.ms", "0").at_least(0)
         .doc("The least that a group may set for it."),
-    int("group.consumer.max.assignment.interval.ms", "15000").at_least(0).instead(NO_GROUPS)
+    int("group.consumer.max.assignment.interval.ms", "15000").at_least(0)
         .doc("The most that a group may set for it."),
     boolean("group.consumer.assignor.offload.enable", "true").cluster_wide().internal().instead(NO_GROUPS)
         .doc("Whether assignments of consumer groups are computed in the background."),
-    int("group.consumer.max.size", "2147483647").at_least(1).instead(NO_GROUPS)
+    int("group.consumer.max.size", "2147483647").at_least(1)
         .doc("The most members of a consumer group."),
-    list("group.consumer.assignors", "uniform,range").filled_list_of(CONSUMER_ASSIGNORS).instead(NO_GROUPS)
+    list("group.consumer.assignors", "uniform,range").filled_list_of(CONSUMER_ASSIGNORS)
         .doc("The assignors for consumer groups, the default one first."),
     string("group.consumer.migration.policy", "bidirectional")
-        .one_of_ignoring_case(&["DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"]).instead(NO_GROUPS)
+        .one_of_ignoring_case(&["DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"])
         .doc("Which groups may change between the classic and the consumer protocol while they are in use."),
-    int("group.consumer.regex.refresh.interval.ms", "600000").at_least(10000).internal().instead(NO_GROUPS)
+    int("group.consumer.regex.refresh.interval.ms", "600000").at_least(10000).internal()
         .doc("How often subscriptions by pattern are matched against the topics."),
     int("offset.metadata.max.bytes", "4096").high()
         .doc("The most text that may be stored with an offset."),

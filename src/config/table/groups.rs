@@ -7,16 +7,15 @@ use super::{NO_GROUPS, NO_SHARE, NO_STREAMS, rules};
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
     int("consumer.assignment.interval.ms", "1000").at_least(0)
-        .or(&[same("group.consumer.assignment.interval.ms")]).instead(NO_GROUPS)
+        .or(&[same("group.consumer.assignment.interval.ms")])
         .doc("The least time between two assignments of the group."),
     boolean("consumer.assignor.offload.enable", "true").internal()
         .or(&[same("group.consumer.assignor.offload.enable")]).instead(NO_GROUPS)
         .doc("Whether assignments of the group are computed in the background."),
     int("consumer.heartbeat.interval.ms", "5000").at_least(1)
-        .or(&[same("group.consumer.heartbeat.interval.ms")]).instead(NO_GROUPS)
+        .or(&[same("group.consumer.heartbeat.interval.ms")])
         .doc("How often a member reports."),
     int("consumer.session.timeout.ms", "45000").at_least(1).or(&[same("group.consumer.session.timeout.ms")])
-        .instead(NO_GROUPS)
         .doc("How long a member may be silent."),
     boolean("errors.deadletterqueue.copy.record.enable", "false").instead(NO_SHARE)
         .doc("Whether a dead letter carries the record itself."),

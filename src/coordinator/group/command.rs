@@ -3,7 +3,7 @@
 //! topics exist.
 
 use super::classic::{Join, Leaving, Sync};
-use super::{Name, Producer, Settings};
+use super::{Name, Producer, Settings, consumer};
 use crate::types::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 
 /// A command; the reply to it is the variant of [`Reply`](super::Reply) of the same name.
@@ -27,6 +27,11 @@ pub enum Command {
         group: Name,
         leaving: Vec<Leaving>,
     },
+    /// ConsumerGroupHeartbeat.
+    ConsumerHeartbeat {
+        group: Name,
+        heartbeat: Box<consumer::Heartbeat>,
+    },
     CommitOffsets(CommitOffsets),
     /// The offsets count once the producer's transaction is committed. `commit.retention_ms` has no meaning.
     CommitOffsetsInTransaction {
@@ -39,7 +44,10 @@ pub enum Command {
         topics: Vec<(Name, Vec<PartitionIndex>)>,
     },
     ListGroups(Filter),
+    /// Groups of the classic protocol.
     DescribeGroups(Vec<Name>),
+    /// ConsumerGroupDescribe.
+    DescribeConsumerGroups(Vec<Name>),
     DeleteGroups(Vec<Name>),
 }
 

@@ -7,6 +7,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::super::Encode;
+use crate::wire::messages::StrBytes;
 use crate::wire::messages::codec::{self, Schema};
 use crate::wire::messages::groups::{
     ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue,
@@ -94,6 +95,23 @@ records! {
 }
 
 impl Record {
+    /// The group that a record of the consumer protocol is of, and whether the record is a tombstone.
+    pub fn of_consumer_group(&self) -> Option<(StrBytes, bool)> {
+        let (group, is_tombstone) = match self {
+            Record::ConsumerGroupMetadata(key, value) => (&key.group_id, value.is_none()),
+            Record::ConsumerGroupPartitionMetadata(key, value) => (&key.group_id, value.is_none()),
+            Record::ConsumerGroupMemberMetadata(key, value) => (&key.group_id, value.is_none()),
+            Record::ConsumerGroupTargetAssignmentMetadata(key, value) => (&key.group_id, value.is_none()),
+            Record::ConsumerGroupTargetAssignmentMember(key, value) => (&key.group_id, value.is_none()),
+            Record::ConsumerGroupCurrentMemberAssignment(key, value) => (&key.group_id, value.is_none()),
+            Record::ConsumerGroupRegularExpression(key, value) => (&key.group_id, value.is_none()),
+            Record::LegacyOffsetCommit(..) | Record::OffsetCommit(..) | Record::GroupMetadata(..) => {
+                return None;
+            }
+        };
+        Some((group.clone(), is_tombstone))
+    }
+
     fn value_version(&self) -> i16 {
         match self {
             Record::GroupMetadata(..) => 3,

@@ -3,6 +3,7 @@
 
 use super::Name;
 use super::classic::{self, ClassicDescription};
+use super::consumer;
 use crate::types::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 
 /// The reply to the command of the same name.
@@ -14,6 +15,7 @@ pub enum Reply {
     Heartbeat(Result<(), classic::HeartbeatError>),
     /// One for each who was to leave, in the order of the command.
     Leave(Vec<Result<(), classic::MemberError>>),
+    ConsumerHeartbeat(Result<consumer::HeartbeatReply, ConsumerHeartbeatError>),
     CommitOffsets(Result<Vec<CommittedTopic>, CommitError>),
     CommitOffsetsInTransaction(Result<Vec<CommittedTopic>, CommitError>),
     FetchOffsets(Result<Vec<FetchedTopic>, FetchError>),
@@ -22,7 +24,23 @@ pub enum Reply {
     /// One for each group that was asked for, in the order of the command.
     DescribeGroups(Vec<(Name, Result<ClassicDescription, DescribeError>)>),
     /// One for each group that was asked for, in the order of the command.
+    DescribeConsumerGroups(Vec<(Name, Result<consumer::Described, DescribeError>)>),
+    /// One for each group that was asked for, in the order of the command.
     DeleteGroups(Vec<(Name, Result<(), DeleteGroupError>)>),
+}
+
+/// Why a heartbeat of the consumer protocol is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConsumerHeartbeatError {
+    #[error("there is no such group")]
+    GroupNotFound,
+    #[error("the group is of another type")]
+    OtherType,
+    /// A classic group with members cannot become a consumer group.
+    #[error("the group is of the classic protocol: {0}")]
+    NotUpgraded(#[from] consumer::UpgradeRefused),
+    #[error(transparent)]
+    Refused(#[from] consumer::HeartbeatError),
 }
 
 /// What a commit came to, as it was asked for.
@@ -67,6 +85,17 @@ impl From<classic::MemberError> for CommitError {
     }
 }
 
+impl From<consumer::CommitError> for CommitError {
+    fn from(error: consumer::CommitError) -> CommitError {
+        match error {
+            consumer::CommitError::UnknownMember => CommitError::UnknownMember,
+            consumer::CommitError::StaleMemberEpoch => CommitError::StaleMemberEpoch,
+            consumer::CommitError::IllegalGeneration => CommitError::IllegalGeneration,
+            consumer::CommitError::UnsupportedVersion => CommitError::VersionWithoutEpochs,
+        }
+    }
+}
+
 /// The offsets of a topic, in the order in which they were asked for; all of them by name and partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchedTopic {
@@ -98,6 +127,19 @@ pub enum FetchError {
     StaleMemberEpoch,
     #[error("the group is at another generation")]
     IllegalGeneration,
+}
+
+impl From<consumer::CommitError> for FetchError {
+    fn from(error: consumer::CommitError) -> FetchError {
+        match error {
+            consumer::CommitError::UnknownMember => FetchError::UnknownMember,
+            consumer::CommitError::IllegalGeneration => FetchError::IllegalGeneration,
+            // OffsetFetch asks for no version.
+            consumer::CommitError::StaleMemberEpoch | consumer::CommitError::UnsupportedVersion => {
+                FetchError::StaleMemberEpoch
+            }
+        }
+    }
 }
 
 /// The offsets of a topic are gone, unless members of the group read it.

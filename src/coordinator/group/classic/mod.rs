@@ -6,12 +6,13 @@
 //!
 //! In reading order: this file (the words and the state), `member`, `join`, `rebalance` (from joining to the next
 //! generation), `sync`, `leave` (and heartbeats), `timers`, `commit` (what offsets have to do with it), `stored` (the
-//! group as a record).
+//! group as a record), `migrate` (to the consumer protocol and back).
 
 mod commit;
 mod join;
 mod leave;
 mod member;
+mod migrate;
 mod rebalance;
 mod stored;
 mod sync;

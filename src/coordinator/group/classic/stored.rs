@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes};
 use super::super::Name;
 use super::super::record::Record;
 use super::{CONSUMER_PROTOCOL_TYPE, ClassicGroup, Member, Phase, Syncing};
-use crate::types::{MonotonicMs, TimestampMs};
+use crate::types::TimestampMs;
 use crate::wire::messages::StrBytes;
 use crate::wire::messages::groups::{GroupMetadataKey, GroupMetadataMember, GroupMetadataValue};
 
@@ -88,23 +88,18 @@ impl ClassicGroup {
         };
         for stored in &value.members {
             let member_id = name(&stored.member_id);
-            let member = Member {
-                instance_id: stored.group_instance_id.as_ref().map(name),
-                client_id: name(&stored.client_id),
-                client_host: name(&stored.client_host),
-                // The first version of the record had no such time.
-                rebalance_timeout_ms: match stored.rebalance_timeout {
-                    -1 => stored.session_timeout,
-                    timeout => timeout,
-                },
-                session_timeout_ms: stored.session_timeout,
-                protocols: vec![(protocol.clone().unwrap_or_default(), stored.subscription.clone())],
-                assignment: stored.assignment.clone(),
-                joining: None,
-                syncing: None,
-                is_new: false,
-                expires: MonotonicMs(0),
+            let subscription = (protocol.clone().unwrap_or_default(), stored.subscription.clone());
+            let mut member = Member::idle(vec![subscription]);
+            member.instance_id = stored.group_instance_id.as_ref().map(name);
+            member.client_id = name(&stored.client_id);
+            member.client_host = name(&stored.client_host);
+            // The first version of the record had no such time.
+            member.rebalance_timeout_ms = match stored.rebalance_timeout {
+                -1 => stored.session_timeout,
+                timeout => timeout,
             };
+            member.session_timeout_ms = stored.session_timeout;
+            member.assignment = stored.assignment.clone();
             if let Some(instance) = &member.instance_id {
                 group.instances.insert(instance.clone(), member_id.clone());
             }

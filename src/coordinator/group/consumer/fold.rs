@@ -185,3 +185,12 @@ fn resolved_from(value: &ConsumerGroupRegularExpressionValue) -> Resolved {
         at: TimestampMs(value.timestamp),
     }
 }
+
+#[cfg(test)]
+impl ConsumerGroup {
+    /// All that is in the records.
+    pub(in crate::coordinator::group) fn hard_state(&self) -> String {
+        let epochs = (self.epoch, self.metadata_hash, self.target_epoch, self.target_made_at);
+        format!("{epochs:?} {:?} {:?} {:?}", self.members, self.target, self.regexes)
+    }
+}

@@ -1,10 +1,12 @@
 //! What operators ask: which groups there are, how they stand; and the deletion of groups.
 
-use super::super::classic::ClassicDescription;
+use super::super::classic::{CONSUMER_PROTOCOL_TYPE, ClassicDescription};
 use super::super::command::Filter;
+use super::super::consumer::Described;
 use super::super::reply::{DeleteGroupError, DescribeError, GroupType, ListedGroup};
 use super::super::{Name, Out};
 use super::{Group, Groups};
+use crate::coordinator::Context;
 
 impl Groups {
     /// The groups in the order of their ids.
@@ -15,6 +17,12 @@ impl Groups {
                 protocol_type: group.protocol_type().cloned().unwrap_or_default(),
                 state: group.state().name(),
                 kind: GroupType::Classic,
+            },
+            Group::Consumer(group) => ListedGroup {
+                id: id.clone(),
+                protocol_type: CONSUMER_PROTOCOL_TYPE.into(),
+                state: group.state().name(),
+                kind: GroupType::Consumer,
             },
         });
         let passes = |filter: &[String], word: &str| {
@@ -29,6 +37,25 @@ impl Groups {
         let describe = |id: Name| {
             let described = match self.groups.get(&id).map(|entry| &entry.group) {
                 Some(Group::Classic(group)) => Ok(group.describe()),
+                Some(Group::Consumer(_)) => Err(DescribeError::OtherType),
+                None => Err(DescribeError::GroupNotFound),
+            };
+            (id, described)
+        };
+        ids.into_iter().map(describe).collect()
+    }
+
+    pub(super) fn describe_consumer_groups(
+        &self,
+        context: &Context<'_>,
+        ids: Vec<Name>,
+    ) -> Vec<(Name, Result<Described, DescribeError>)> {
+        let describe = |id: Name| {
+            let described = match self.groups.get(&id).map(|entry| &entry.group) {
+                Some(Group::Consumer(group)) => {
+                    Ok(group.describe(&self.consumer_config(context, &id), context.image))
+                }
+                Some(Group::Classic(_)) => Err(DescribeError::OtherType),
                 None => Err(DescribeError::GroupNotFound),
             };
             (id, described)
@@ -56,6 +83,8 @@ impl Groups {
     fn check_delete(&self, id: &str) -> Result<(), DeleteGroupError> {
         match self.groups.get(id).map(|entry| &entry.group) {
             Some(Group::Classic(group)) => group.check_delete(),
+            Some(Group::Consumer(group)) if !group.is_empty() => Err(DeleteGroupError::NonEmptyGroup),
+            Some(Group::Consumer(_)) => Ok(()),
             None => Err(DeleteGroupError::GroupNotFound),
         }
     }
@@ -64,6 +93,9 @@ impl Groups {
     pub(super) fn bury(&mut self, id: &str, out: &mut Out) {
         match self.groups.get(id).map(|entry| &entry.group) {
             Some(Group::Classic(group)) => out.record(group.tombstone()),
+            Some(Group::Consumer(group)) => {
+                group.tombstones().into_iter().for_each(|record| out.record(record))
+            }
             None => {}
         }
         self.remove(id);

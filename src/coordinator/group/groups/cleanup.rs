@@ -6,7 +6,7 @@
 use std::ops::Bound;
 
 use super::super::{Name, Now, Out, Settings};
-use super::{Group, Groups};
+use super::{Entry, Groups};
 use crate::metadata::topics::Topics;
 use crate::types::MonotonicMs;
 
@@ -77,8 +77,7 @@ impl Groups {
 
     /// Forgets what has expired of a group, and the group when nothing is left of it.
     fn expire_group(&mut self, id: &Name, now: Now, out: &mut Out) {
-        let Some(entry) = self.groups.get(id) else { return };
-        let Group::Classic(group) = &entry.group;
+        let Some(Entry { group, .. }) = self.groups.get(id) else { return };
         let retention_ms = self.settings.offsets.retention_ms;
         let is_subscribed = |topic: &str| group.is_subscribed_to(topic);
         let has_none = self.offsets.expire(id, group.expiry(), is_subscribed, retention_ms, now.wall, out);

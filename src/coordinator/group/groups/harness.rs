@@ -1,13 +1,16 @@
 //! A machine with its log, for tests: it notes the bytes of each record, and can fold them into another machine.
 //! After each step the fold must come to the same hard state.
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 
 use super::super::Command;
 use super::*;
-use crate::coordinator::Encode;
 use crate::coordinator::group::classic::State;
+use crate::coordinator::{Encode, Now};
 use crate::metadata::Image;
+use crate::types::{PartitionIndex, TopicId};
+use crate::wire::messages::StrBytes;
+use crate::wire::messages::metadata::{PartitionRecord, RemoveTopicRecord, TopicRecord};
 
 /// What the partition holds.
 #[derive(Clone, Debug)]
@@ -63,6 +66,19 @@ impl Harness {
         self.run(Groups::begin)
     }
 
+    pub(super) fn add_topic(&mut self, name: &str, topic_id: TopicId, partitions: i32) {
+        let name = StrBytes::from_string(name.to_owned());
+        self.image.apply(&TopicRecord { name, topic_id, ..TopicRecord::default() }.into());
+        for partition_id in 0..partitions {
+            let partition = PartitionRecord { partition_id, topic_id, ..PartitionRecord::default() };
+            self.image.apply(&partition.into());
+        }
+    }
+
+    pub(super) fn remove_topic(&mut self, topic_id: TopicId) {
+        self.image.apply(&RemoveTopicRecord { topic_id, ..RemoveTopicRecord::default() }.into());
+    }
+
     fn run(&mut self, step: impl FnOnce(&mut Groups, &Context<'_>, &mut Out)) -> Out {
         let mut out = Out::default();
         let context = Context { now: self.now, image: &self.image };
@@ -98,7 +114,7 @@ impl Harness {
         let ids: Vec<&Name> = folded.groups.keys().collect();
         assert_eq!(live.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids, "the log has other groups");
         for ((id, live), (_, folded)) in live.iter().zip(hard_groups(&folded)) {
-            // A rebalance is not written down before it is over.
+            // A rebalance of the classic protocol is not written down before it is over.
             if let Some(live) = live {
                 assert_eq!(Some(live), folded.as_ref(), "group {id}");
             }
@@ -118,11 +134,52 @@ impl Harness {
     }
 }
 
-/// The groups as the log knows them; none in the middle of a rebalance.
+/// The groups as the log knows them; none of the classic protocol in the middle of a rebalance.
 fn hard_groups(groups: &Groups) -> impl Iterator<Item = (&Name, Option<String>)> {
     groups.groups.iter().map(|(id, entry)| {
-        let Group::Classic(group) = &entry.group;
-        let is_settled = matches!(group.state(), State::Empty | State::Stable);
-        (id, is_settled.then(|| group.hard_state()))
+        let state = match &entry.group {
+            Group::Classic(group) => {
+                let is_settled = matches!(group.state(), State::Empty | State::Stable);
+                is_settled.then(|| format!("classic {}", group.hard_state()))
+            }
+            Group::Consumer(group) => Some(format!("consumer {}", group.hard_state())),
+        };
+        (id, state)
     })
+}
+
+/// What consumers say of the topics that they read.
+pub(super) fn subscription<'a>(topics: impl Iterator<Item = &'a str>) -> Bytes {
+    let topics: Vec<&str> = topics.collect();
+    let mut bytes = BytesMut::new();
+    bytes.put_i16(0);
+    bytes.put_i32(topics.len() as i32);
+    for topic in topics {
+        put_text(&mut bytes, topic);
+    }
+    bytes.put_i32(-1);
+    bytes.freeze()
+}
+
+/// What a leader gives a consumer, by topics in order.
+pub(super) fn assignment(places: &[(Name, PartitionIndex)]) -> Bytes {
+    let mut topics: BTreeMap<&Name, Vec<PartitionIndex>> = BTreeMap::new();
+    for (topic, index) in places {
+        topics.entry(topic).or_default().push(*index);
+    }
+    let mut bytes = BytesMut::new();
+    bytes.put_i16(0);
+    bytes.put_i32(topics.len() as i32);
+    for (topic, partitions) in topics {
+        put_text(&mut bytes, topic);
+        bytes.put_i32(partitions.len() as i32);
+        partitions.iter().for_each(|index| bytes.put_i32(index.0));
+    }
+    bytes.put_i32(-1);
+    bytes.freeze()
+}
+
+fn put_text(bytes: &mut BytesMut, text: &str) {
+    bytes.put_i16(text.len() as i16);
+    bytes.put_slice(text.as_bytes());
 }

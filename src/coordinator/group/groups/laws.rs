@@ -4,28 +4,79 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::super::classic::{CONSUMER_PROTOCOL_TYPE, Join, Leaving, State, Sync};
 use super::super::command::{CommitOffsets, CommitPartition, CommitTopic, FetchOffsets, Identity};
+use super::super::consumer::{ConsumerConfig, Heartbeat, JOIN_EPOCH, LEAVE_EPOCH, TopicPartitions};
 use super::super::reply::FetchedOffset;
-use super::harness::Harness;
+use super::harness::{Harness, assignment, subscription};
 use super::*;
 use crate::types::{LeaderEpoch, PartitionIndex, ProducerEpoch, ProducerId, Uuid};
 
 #[derive(Clone, Debug)]
 enum Step {
-    Join { group: usize, who: usize, instance: Option<usize>, protocols: Vec<usize>, is_old: bool },
-    Sync { group: usize, who: usize, is_stale: bool },
-    Heartbeat { group: usize, who: usize },
-    Leave { group: usize, who: usize },
-    Commit { group: usize, who: Option<usize>, topic: usize, partition: i32, producer: Option<i64> },
-    End { producer: i64, result: TxnResult, is_fencing: bool },
-    DeleteOffset { group: usize, topic: usize, partition: i32 },
-    DeleteGroup { group: usize },
-    Tick { ms: i64 },
+    Join {
+        group: usize,
+        who: usize,
+        instance: Option<usize>,
+        protocols: Vec<usize>,
+        is_old: bool,
+    },
+    Sync {
+        group: usize,
+        who: usize,
+        is_stale: bool,
+    },
+    Heartbeat {
+        group: usize,
+        who: usize,
+    },
+    Leave {
+        group: usize,
+        who: usize,
+    },
+    /// Of the consumer protocol.
+    Beat {
+        group: usize,
+        who: usize,
+        kind: Beat,
+        topics: usize,
+    },
+    Commit {
+        group: usize,
+        who: Option<usize>,
+        topic: usize,
+        partition: i32,
+        producer: Option<i64>,
+    },
+    End {
+        producer: i64,
+        result: TxnResult,
+        is_fencing: bool,
+    },
+    DeleteOffset {
+        group: usize,
+        topic: usize,
+        partition: i32,
+    },
+    DeleteGroup {
+        group: usize,
+    },
+    Tick {
+        ms: i64,
+    },
     Move,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Beat {
+    Join,
+    /// In its epoch, with what it has.
+    Stay,
+    /// In another epoch.
+    Stale,
+    Leave,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -33,6 +84,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let protocols = prop::collection::vec(0..3usize, 1..3);
     let result = prop_oneof![2 => Just(TxnResult::Commit), 1 => Just(TxnResult::Abort)];
     let place = (0..2usize, 0..2i32);
+    let beat = prop_oneof![
+        2 => Just(Beat::Join),
+        4 => Just(Beat::Stay),
+        1 => Just(Beat::Stale),
+        1 => Just(Beat::Leave),
+    ];
     let step = prop_oneof![
         6 => (group.clone(), who.clone(), prop::option::weighted(0.3, 0..2usize), protocols, any::<bool>()).prop_map(
             |(group, who, instance, protocols, is_old)| Step::Join { group, who, instance, protocols, is_old }
@@ -41,6 +98,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(group, who, is_stale)| Step::Sync { group, who, is_stale }),
         2 => (group.clone(), who.clone()).prop_map(|(group, who)| Step::Heartbeat { group, who }),
         1 => (group.clone(), who.clone()).prop_map(|(group, who)| Step::Leave { group, who }),
+        6 => (group.clone(), 0..3usize, beat, 1..4usize)
+            .prop_map(|(group, who, kind, topics)| Step::Beat { group, who, kind, topics }),
         6 => (group.clone(), prop::option::of(who), place.clone(), prop::option::of(0..2i64)).prop_map(
             |(group, who, (topic, partition), producer)| Step::Commit { group, who, topic, partition, producer }
         ),
@@ -97,6 +156,8 @@ struct World {
     epochs: BTreeMap<i64, i16>,
     /// The ids that each group has given out or let in.
     known: BTreeMap<Name, BTreeSet<Name>>,
+    /// What each member of the consumer protocol was told last: its epoch, and what it has.
+    told: BTreeMap<(Name, Name), (i32, TopicPartitions)>,
 }
 
 fn group_name(group: usize) -> Name {
@@ -107,19 +168,28 @@ fn topic_name(topic: usize) -> Name {
     format!("t{topic}").into()
 }
 
+fn topic_id(topic: usize) -> Uuid {
+    Uuid::from_u128(topic as u128 + 1)
+}
+
 impl World {
     fn new(max_size: usize) -> World {
         let mut settings = Settings::default();
         settings.classic.max_size = max_size;
         settings.offsets.retention_ms = 3_600_000;
-        World {
+        let mut world = World {
             harness: Harness::new(settings),
             model: Model::default(),
             waiting: BTreeSet::new(),
             tokens: 0,
             epochs: BTreeMap::new(),
             known: BTreeMap::new(),
+            told: BTreeMap::new(),
+        };
+        for topic in 0..2 {
+            world.harness.add_topic(&topic_name(topic), topic_id(topic), 2);
         }
+        world
     }
 
     /// Some member of the group, or nobody.
@@ -127,16 +197,23 @@ impl World {
         self.known.get(group).and_then(|ids| ids.iter().rev().nth(who)).cloned().unwrap_or_default()
     }
 
-    fn generation(&self, group: &Name) -> i32 {
+    /// The generation of the group, or the epoch of the member.
+    fn generation(&self, group: &Name, member: &Name) -> i32 {
         match self.harness.groups.groups.get(group).map(|entry| &entry.group) {
             Some(Group::Classic(group)) => group.generation(),
+            Some(Group::Consumer(group)) => {
+                let described = group.describe(&ConsumerConfig::default(), &self.harness.image);
+                let member = described.members.iter().find(|known| known.member_id == *member);
+                member.map_or(0, |member| member.member_epoch)
+            }
             None => 0,
         }
     }
 
     fn identity(&self, group: &Name, who: usize) -> Identity {
-        let generation = Some(self.generation(group));
-        Identity { member_id: self.someone(group, who), instance_id: None, generation }
+        let member_id = self.someone(group, who);
+        let generation = Some(self.generation(group, &member_id));
+        Identity { member_id, instance_id: None, generation }
     }
 
     fn command(&mut self, command: Command) -> Result<Option<Reply>, TestCaseError> {
@@ -167,6 +244,9 @@ impl World {
         match step {
             Step::Join { .. } | Step::Sync { .. } | Step::Heartbeat { .. } | Step::Leave { .. } => {
                 self.member_step(step)?;
+            }
+            Step::Beat { group, who, kind, topics } => {
+                self.beat(group_name(*group), &format!("m{who}").into(), *kind, *topics)?;
             }
             Step::Commit { group, who, topic, partition, producer } => {
                 self.commit(&group_name(*group), *who, topic_name(*topic), *partition, *producer)?;
@@ -210,9 +290,7 @@ impl World {
                 let out = self.harness.move_on();
                 self.take(out)?;
                 for (group, members) in settled {
-                    let Group::Classic(group) = &self.harness.groups.groups[&group].group;
-                    let now_in: Vec<Name> = ids(group);
-                    prop_assert_eq!(now_in, members);
+                    prop_assert_eq!(self.members(&group), members);
                 }
             }
         }
@@ -220,18 +298,84 @@ impl World {
     }
 
     fn settled_members(&self) -> Vec<(Name, Vec<Name>)> {
-        let of_group = |(id, entry): (&Name, &Entry)| {
-            let Group::Classic(group) = &entry.group;
-            (group.state() == State::Stable).then(|| (id.clone(), ids(group)))
+        let is_settled = |group: &Group| match group {
+            Group::Classic(group) => group.state() == State::Stable,
+            Group::Consumer(_) => true,
         };
-        self.harness.groups.groups.iter().filter_map(of_group).collect()
+        let settled = self.harness.groups.groups.iter().filter(|(_, entry)| is_settled(&entry.group));
+        settled.map(|(id, _)| (id.clone(), self.members(id))).collect()
+    }
+
+    fn members(&self, group: &Name) -> Vec<Name> {
+        match &self.harness.groups.groups[group].group {
+            Group::Classic(group) => {
+                group.describe().members.into_iter().map(|member| member.member_id).collect()
+            }
+            Group::Consumer(group) => {
+                let described = group.describe(&ConsumerConfig::default(), &self.harness.image);
+                described.members.into_iter().map(|member| member.member_id).collect()
+            }
+        }
+    }
+
+    fn beat(
+        &mut self,
+        group: Name,
+        member_id: &Name,
+        kind: Beat,
+        topics: usize,
+    ) -> Result<(), TestCaseError> {
+        let told = self.told.get(&(group.clone(), member_id.clone())).cloned().unwrap_or_default();
+        let is_joining = matches!(kind, Beat::Join);
+        let heartbeat = Heartbeat {
+            member_id: member_id.clone(),
+            member_epoch: match kind {
+                Beat::Join => JOIN_EPOCH,
+                Beat::Stay => told.0,
+                Beat::Stale => told.0 - 1,
+                Beat::Leave => LEAVE_EPOCH,
+            },
+            instance_id: None,
+            rack: None,
+            rebalance_timeout_ms: is_joining.then_some(60_000),
+            topics: is_joining
+                .then(|| (0..2).filter(|topic| topics & (1 << topic) != 0).map(topic_name).collect()),
+            regex: None,
+            assignor: None,
+            owned: Some(if is_joining { Vec::new() } else { told.1.clone() }),
+            client_id: "c".into(),
+            client_host: "/127.0.0.1".into(),
+            fresh: Uuid::from_u128(u128::from(self.tokens)),
+        };
+        let command = Command::ConsumerHeartbeat { group: group.clone(), heartbeat: Box::new(heartbeat) };
+        let reply = self.command(command)?;
+        let place = (group.clone(), member_id.clone());
+        match reply {
+            Some(Reply::ConsumerHeartbeat(Ok(_))) if matches!(kind, Beat::Leave) => {
+                self.told.remove(&place);
+            }
+            Some(Reply::ConsumerHeartbeat(Ok(reply))) => {
+                self.known.entry(group).or_default().insert(member_id.clone());
+                let (epoch, owned) = self.told.entry(place).or_default();
+                *epoch = reply.member_epoch;
+                if let Some(assignment) = reply.assignment {
+                    *owned = assignment;
+                }
+            }
+            Some(Reply::ConsumerHeartbeat(Err(_))) if !is_joining => {
+                self.told.remove(&place);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     fn member_step(&mut self, step: &Step) -> Result<(), TestCaseError> {
         let command = match step {
             Step::Join { group, who, instance, protocols, is_old } => {
                 let group = group_name(*group);
-                let protocol = |name: &usize| (Name::from(format!("p{name}")), Bytes::new());
+                let protocol =
+                    |name: &usize| (Name::from(format!("p{name}")), subscription(["t0"].into_iter()));
                 let join = Join {
                     member_id: self.someone(&group, *who),
                     instance_id: instance.map(|instance| format!("i{instance}").into()),
@@ -250,11 +394,13 @@ impl World {
             Step::Sync { group, who, is_stale } => {
                 let group = group_name(*group);
                 let member_id = self.someone(&group, *who);
+                let generation = self.generation(&group, &member_id) - i32::from(*is_stale);
+                let all: Vec<_> = (0..2).map(|index| (topic_name(0), PartitionIndex(index))).collect();
                 let sync = Sync {
-                    assignments: vec![(member_id.clone(), Bytes::from_static(b"all"))],
+                    assignments: vec![(member_id.clone(), assignment(&all))],
                     member_id,
                     instance_id: None,
-                    generation: self.generation(&group) - i32::from(*is_stale),
+                    generation,
                     protocol_type: None,
                     protocol: None,
                 };
@@ -292,7 +438,7 @@ impl World {
             member: who.map_or_else(Identity::nobody, |who| self.identity(group, who)),
             knows_epochs: true,
             retention_ms: None,
-            topics: vec![CommitTopic { name: topic.clone(), id: Uuid::nil(), partitions: vec![stored] }],
+            topics: vec![CommitTopic { id: id_of(&topic), name: topic.clone(), partitions: vec![stored] }],
         };
         let producer = producer.map(|id| {
             let epoch = self.epochs.get(&id).copied().unwrap_or_default();
@@ -347,8 +493,8 @@ impl World {
     }
 }
 
-fn ids(group: &ClassicGroup) -> Vec<Name> {
-    group.describe().members.into_iter().map(|member| member.member_id).collect()
+fn id_of(topic: &str) -> Uuid {
+    topic_id(if topic == "t0" { 0 } else { 1 })
 }
 
 proptest! {

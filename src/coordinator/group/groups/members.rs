@@ -1,11 +1,13 @@
-//! Joining, synchronising, heartbeats, leaving: finding the group, and making it for who comes first.
+//! Joining, synchronising, heartbeats, leaving in the classic protocol: finding the group, and making it for who comes
+//! first. Members of consumer groups may speak the classic protocol as well (KIP-848).
 
 use super::super::classic::{
     HeartbeatError, Join, JoinError, JoinRefused, Leaving, MemberError, Sync, SyncError,
 };
 use super::super::command::Identity;
 use super::super::{Asked, Name, Now, Out, Reply, Settings};
-use super::{Group, Groups};
+use super::{Entry, Group, Groups};
+use crate::coordinator::Context;
 
 impl Groups {
     pub(super) fn configure(&mut self, settings: Settings, now: Now) -> Reply {
@@ -14,47 +16,92 @@ impl Groups {
         Reply::Configured
     }
 
-    pub(super) fn join(&mut self, id: &Name, join: &Asked<Join>, now: Now, out: &mut Out) {
-        let is_new = !self.groups.contains_key(id);
-        if is_new && !join.member_id.is_empty() {
-            // Only who has no id yet makes a group; a member of one that is gone starts anew.
-            let refused = JoinRefused { member_id: join.member_id.clone(), error: JoinError::UnknownMember };
-            return out.reply(join.token, Reply::Join(Err(refused)));
-        }
-        self.ensure(id, now.wall);
-        if let Some(entry) = self.groups.get_mut(id) {
-            match &mut entry.group {
-                Group::Classic(group) => group.join(join, is_new, &self.settings.classic, now, out),
+    pub(super) fn join(&mut self, context: &Context<'_>, id: &Name, join: &Asked<Join>, out: &mut Out) {
+        match self.groups.get(id).map(|entry| &entry.group) {
+            Some(Group::Classic(_)) => {}
+            Some(Group::Consumer(group)) if !group.is_empty() => {
+                return self.join_consumer_group(context, id, join, out);
             }
+            // Only who has no id yet makes a group; a member of one that is gone starts anew.
+            None | Some(Group::Consumer(_)) if !join.member_id.is_empty() => {
+                let refused =
+                    JoinRefused { member_id: join.member_id.clone(), error: JoinError::UnknownMember };
+                return out.reply(join.token, Reply::Join(Err(refused)));
+            }
+            Some(Group::Consumer(_)) => self.bury(id, out),
+            None => {}
+        }
+        let is_new = !self.groups.contains_key(id);
+        self.ensure(id, context.now.wall);
+        if let Some(Entry { group: Group::Classic(group), .. }) = self.groups.get_mut(id) {
+            group.join(join, is_new, &self.settings.classic, context.now, out);
         }
         self.reschedule(id);
     }
 
-    pub(super) fn sync(&mut self, id: &Name, sync: Asked<Sync>, now: Now, out: &mut Out) {
+    fn join_consumer_group(&mut self, context: &Context<'_>, id: &Name, join: &Asked<Join>, out: &mut Out) {
+        let config = self.consumer_config(context, id);
+        let Some(Entry { group: Group::Consumer(group), .. }) = self.groups.get_mut(id) else { return };
+        let joined = group.join_classic(context, &mut self.watch, &config, join, out);
+        let reply = match joined {
+            Ok(done) => {
+                self.take_downgrade(id, done.downgrade, context.now, out);
+                Ok(done.reply)
+            }
+            Err(refused) => Err(refused),
+        };
+        out.reply(join.token, Reply::Join(reply));
+        self.reschedule(id);
+    }
+
+    pub(super) fn sync(&mut self, context: &Context<'_>, id: &Name, sync: Asked<Sync>, out: &mut Out) {
         match self.groups.get_mut(id).map(|entry| &mut entry.group) {
-            Some(Group::Classic(group)) => group.sync(sync, now, out),
+            Some(Group::Classic(group)) => group.sync(sync, context.now, out),
+            Some(Group::Consumer(group)) => {
+                let synced = group.sync_classic(context, &sync);
+                out.reply(sync.token, Reply::Sync(synced));
+            }
             None => out.reply(sync.token, Reply::Sync(Err(SyncError::UnknownMember))),
         }
         self.reschedule(id);
     }
 
-    /// Sessions only move away by it, so the group's deadline is left as it is.
-    pub(super) fn heartbeat(&mut self, id: &str, member: &Identity, now: Now) -> Result<(), HeartbeatError> {
+    pub(super) fn heartbeat(
+        &mut self,
+        context: &Context<'_>,
+        id: &Name,
+        member: &Identity,
+        out: &mut Out,
+    ) -> Result<(), HeartbeatError> {
+        let config = self.consumer_config(context, id);
         match self.groups.get_mut(id).map(|entry| &mut entry.group) {
-            Some(Group::Classic(group)) => group.heartbeat(member, now),
+            // Its deadlines only move away by it, so they are left as they are.
+            Some(Group::Classic(group)) => group.heartbeat(member, context.now),
+            Some(Group::Consumer(group)) => {
+                let result = group.heartbeat_classic(context, &mut self.watch, &config, member, out);
+                self.reschedule(id);
+                result
+            }
             None => Err(MemberError::Unknown.into()),
         }
     }
 
     pub(super) fn leave(
         &mut self,
+        context: &Context<'_>,
         id: &Name,
         leaving: &[Leaving],
-        now: Now,
         out: &mut Out,
     ) -> Vec<Result<(), MemberError>> {
+        let config = self.consumer_config(context, id);
         let results = match self.groups.get_mut(id).map(|entry| &mut entry.group) {
-            Some(Group::Classic(group)) => group.leave(leaving, &self.settings.classic, now, out),
+            Some(Group::Classic(group)) => group.leave(leaving, &self.settings.classic, context.now, out),
+            Some(Group::Consumer(group)) => {
+                let (results, downgrade) =
+                    group.leave_classic(context, &mut self.watch, &config, leaving, out);
+                self.take_downgrade(id, downgrade, context.now, out);
+                results
+            }
             None => vec![Err(MemberError::Unknown); leaving.len()],
         };
         self.reschedule(id);

@@ -1,14 +1,16 @@
 //! All groups of one partition of `__consumer_offsets`, with what they have committed: the machine that the driver runs.
 //!
 //! It finds the group that a command means, and keeps the timers of all. What happens within a group is for the group to
-//! say (`classic`); this file knows its states only by what it tells. Invariants: the hard state is the fold of the
+//! say (`classic`, `consumer`); this file knows its states only by what it tells. Invariants: the hard state is the fold of the
 //! records, at every point; a group's deadline is in `deadlines` exactly once, and is not later than the group's own.
 //!
-//! In reading order: this file, `members` (joining, leaving), `offsets` (committing, fetching, deleting), `admin` (list,
+//! In reading order: this file, `members` (joining, leaving), `consumers` (of the consumer protocol, and from one
+//! protocol to the other), `offsets` (committing, fetching, deleting), `admin` (list,
 //! describe, delete), `cleanup` (what is past its time).
 
 mod admin;
 mod cleanup;
+mod consumers;
 mod members;
 mod offsets;
 
@@ -25,10 +27,11 @@ use std::convert::Infallible;
 use bytes::Bytes;
 
 use super::classic::{ClassicGroup, MalformedGroup};
-use super::offsets::Offsets;
+use super::consumer::{ConsumerGroup, TopicWatch};
+use super::offsets::{Expiry, Offsets};
 use super::producers::Producers;
 use super::record::{Record, RecordError};
-use super::{Asked, Command, Name, Now, Out, Producer, Reply, ReplyToken, Settings};
+use super::{Asked, Command, Name, Out, Producer, Reply, ReplyToken, Settings};
 use crate::coordinator::{Context, Machine};
 use crate::metadata::topics::Topics;
 use crate::types::{MonotonicMs, Offset, TimestampMs};
@@ -45,6 +48,8 @@ pub struct Groups {
     /// When each group that waits for something wants to be called.
     deadlines: BTreeSet<(MonotonicMs, Name)>,
     cleanup: Cleanup,
+    /// What consumer groups watch of the topics.
+    watch: TopicWatch,
     /// The topics of the image that was seen last.
     topics: Topics,
 }
@@ -60,12 +65,38 @@ struct Entry {
 #[derive(Debug)]
 enum Group {
     Classic(Box<ClassicGroup>),
+    Consumer(Box<ConsumerGroup>),
 }
 
 impl Group {
     fn next_deadline(&self) -> Option<MonotonicMs> {
         match self {
             Group::Classic(group) => group.next_deadline(),
+            Group::Consumer(group) => group.next_deadline(),
+        }
+    }
+
+    /// Whether a member may read the topic.
+    fn is_subscribed_to(&self, topic: &str) -> bool {
+        match self {
+            Group::Classic(group) => group.is_subscribed_to(topic),
+            Group::Consumer(group) => group.is_subscribed_to(topic),
+        }
+    }
+
+    /// By what time its offsets expire.
+    fn expiry(&self) -> Expiry {
+        match self {
+            Group::Classic(group) => group.expiry(),
+            Group::Consumer(_) => Expiry::SinceCommit,
+        }
+    }
+
+    /// Whether nothing but its offsets keeps it.
+    fn is_abandoned(&self) -> bool {
+        match self {
+            Group::Classic(group) => group.is_abandoned(),
+            Group::Consumer(group) => group.is_empty(),
         }
     }
 }
@@ -121,29 +152,55 @@ impl Groups {
         }
     }
 
-    fn replay_group(&mut self, id: &str, value: Option<&GroupMetadataValue>) -> Result<(), ReplayError> {
+    fn replay_classic(&mut self, id: &str, value: Option<&GroupMetadataValue>) -> Result<(), ReplayError> {
         match value {
             Some(value) => {
                 let id: Name = id.into();
                 let group = ClassicGroup::from_stored(id.clone(), value)?;
                 self.put(id, Group::Classic(Box::new(group)));
             }
-            None => self.remove(id),
+            None if matches!(self.groups.get(id), Some(Entry { group: Group::Classic(_), .. })) => {
+                self.remove(id);
+            }
+            None => {}
         }
         Ok(())
     }
 
+    /// Takes in a record of a consumer group. One that says something makes the group, also in the place of a classic one:
+    /// a simple group, which has no record, or one whose tombstone has been compacted away. A tombstone of a group that is
+    /// not there says nothing.
+    fn replay_consumer(&mut self, id: &str, record: &Record, is_tombstone: bool) {
+        let has_ended = is_tombstone && matches!(record, Record::ConsumerGroupMetadata(..));
+        if !is_tombstone && !matches!(self.groups.get(id), Some(Entry { group: Group::Consumer(_), .. })) {
+            let id: Name = id.into();
+            self.put(id.clone(), Group::Consumer(Box::new(ConsumerGroup::new(id))));
+        }
+        let Some(Entry { group: Group::Consumer(group), .. }) = self.groups.get_mut(id) else { return };
+        if has_ended {
+            self.remove(id);
+        } else {
+            group.replay(record);
+        }
+    }
+
     /// Calls the groups whose time has come, each once.
-    fn tick_groups(&mut self, now: Now, out: &mut Out) {
+    fn tick_groups(&mut self, context: &Context<'_>, out: &mut Out) {
+        let now = context.now;
         let mut due = Vec::new();
         while self.deadlines.first().is_some_and(|(at, _)| *at <= now.monotonic) {
             due.extend(self.deadlines.pop_first());
         }
         for (_, id) in due {
+            let config = self.consumer_config(context, &id);
             let Some(entry) = self.groups.get_mut(&id) else { continue };
             entry.deadline = None;
             match &mut entry.group {
                 Group::Classic(group) => group.tick(&self.settings.classic, now, out),
+                Group::Consumer(group) => {
+                    let downgrade = group.tick(context, &mut self.watch, &config, out);
+                    self.take_downgrade(&id, downgrade, now, out);
+                }
             }
             self.reschedule(&id);
         }
@@ -182,14 +239,12 @@ impl Machine for Groups {
                 }
                 self.offsets.apply_legacy(&key, value.as_ref());
             }
-            Record::GroupMetadata(key, value) => self.replay_group(&key.group, value.as_ref())?,
-            Record::ConsumerGroupMetadata(..)
-            | Record::ConsumerGroupPartitionMetadata(..)
-            | Record::ConsumerGroupMemberMetadata(..)
-            | Record::ConsumerGroupTargetAssignmentMetadata(..)
-            | Record::ConsumerGroupTargetAssignmentMember(..)
-            | Record::ConsumerGroupCurrentMemberAssignment(..)
-            | Record::ConsumerGroupRegularExpression(..) => {}
+            Record::GroupMetadata(key, value) => self.replay_classic(&key.group, value.as_ref())?,
+            record => {
+                if let Some((id, is_tombstone)) = record.of_consumer_group() {
+                    self.replay_consumer(&id, &record, is_tombstone);
+                }
+            }
         }
         Ok(())
     }
@@ -207,6 +262,10 @@ impl Machine for Groups {
             let Some(entry) = self.groups.get_mut(&id) else { continue };
             match &mut entry.group {
                 Group::Classic(group) => group.begin(&self.settings.classic, context.now, out),
+                Group::Consumer(group) => {
+                    let config = self.settings.consumer.of_group(&context.image.configs, &id);
+                    group.begin(context, &config);
+                }
             }
             self.reschedule(&id);
         }
@@ -217,13 +276,18 @@ impl Machine for Groups {
         let reply = match command {
             Command::Configure(settings) => self.configure(settings, now),
             Command::Join { group, join } => {
-                return self.join(&group, &Asked { token, request: *join }, now, out);
+                return self.join(context, &group, &Asked { token, request: *join }, out);
             }
             Command::Sync { group, sync } => {
-                return self.sync(&group, Asked { token, request: sync }, now, out);
+                return self.sync(context, &group, Asked { token, request: sync }, out);
             }
-            Command::Heartbeat { group, member } => Reply::Heartbeat(self.heartbeat(&group, &member, now)),
-            Command::Leave { group, leaving } => Reply::Leave(self.leave(&group, &leaving, now, out)),
+            Command::Heartbeat { group, member } => {
+                Reply::Heartbeat(self.heartbeat(context, &group, &member, out))
+            }
+            Command::Leave { group, leaving } => Reply::Leave(self.leave(context, &group, &leaving, out)),
+            Command::ConsumerHeartbeat { group, heartbeat } => {
+                Reply::ConsumerHeartbeat(self.consumer_heartbeat(context, &group, &heartbeat, out))
+            }
             Command::CommitOffsets(commit) => Reply::CommitOffsets(self.commit(None, commit, now, out)),
             Command::CommitOffsetsInTransaction { producer, commit } => {
                 Reply::CommitOffsetsInTransaction(self.commit(Some(producer), commit, now, out))
@@ -234,6 +298,9 @@ impl Machine for Groups {
             }
             Command::ListGroups(filter) => Reply::ListGroups(self.list(&filter)),
             Command::DescribeGroups(ids) => Reply::DescribeGroups(self.describe(ids)),
+            Command::DescribeConsumerGroups(ids) => {
+                Reply::DescribeConsumerGroups(self.describe_consumer_groups(context, ids))
+            }
             Command::DeleteGroups(ids) => Reply::DeleteGroups(self.delete(ids, out)),
         };
         out.reply(token, reply);
@@ -245,7 +312,7 @@ impl Machine for Groups {
     }
 
     fn tick(&mut self, context: &Context<'_>, out: &mut Out) {
-        self.tick_groups(context.now, out);
+        self.tick_groups(context, out);
         self.clean_up(context.now, out);
     }
 

@@ -1,14 +1,17 @@
 //! Committed offsets and the groups that they belong to: who may commit, fetch and delete them.
 
-use super::super::command::{CommitOffsets, CommitTopic, FetchOffsets, FetchTopic};
+use super::super::command::{CommitOffsets, CommitTopic, FetchOffsets, FetchTopic, Identity};
 use super::super::offsets::Fetched;
 use super::super::reply::{
     CommitError, CommittedTopic, DeleteOffsetsError, FetchError, FetchedOffset, FetchedTopic,
     MetadataTooLarge, OffsetsDeleted, SubscribedToTopic,
 };
 use super::super::{Name, Now, Out, Producer};
-use super::{Group, Groups};
+use super::{Entry, Group, Groups};
 use crate::types::{PartitionIndex, TimestampMs};
+
+/// Kafka's mark for who is no member.
+const NO_EPOCH: i32 = -1;
 
 impl Groups {
     pub(super) fn commit(
@@ -20,11 +23,9 @@ impl Groups {
     ) -> Result<Vec<CommittedTopic>, CommitError> {
         self.check_commit(producer, &commit)?;
         if producer.is_none()
-            && let Some(entry) = self.groups.get_mut(&commit.group)
+            && let Some(Entry { group: Group::Classic(group), .. }) = self.groups.get_mut(&commit.group)
         {
-            match &mut entry.group {
-                Group::Classic(group) => group.committed(&commit.member.member_id, now),
-            }
+            group.committed(&commit.member.member_id, now);
         }
         let metadata_max = self.settings.offsets.metadata_max_bytes;
         let (accepted, results): (Vec<CommitTopic>, Vec<CommittedTopic>) =
@@ -46,6 +47,26 @@ impl Groups {
         }
         match self.groups.get(&commit.group).map(|entry| &entry.group) {
             Some(Group::Classic(group)) => group.check_commit(&commit.member, producer.is_some()),
+            Some(Group::Consumer(group)) => {
+                let Identity { member_id, instance_id, generation } = &commit.member;
+                let epoch = generation.unwrap_or(NO_EPOCH);
+                let may_commit = group.check_commit(
+                    member_id,
+                    instance_id.as_deref(),
+                    epoch,
+                    producer.is_some(),
+                    !commit.knows_epochs,
+                )?;
+                let metadata_max = self.settings.offsets.metadata_max_bytes;
+                for topic in &commit.topics {
+                    let stored =
+                        topic.partitions.iter().filter(|partition| fits(&partition.metadata, metadata_max));
+                    for partition in stored {
+                        may_commit.check(topic.id, partition.index)?;
+                    }
+                }
+                Ok(())
+            }
             None if commit.member.generation.is_none() => Ok(()),
             None => Err(CommitError::GroupNotFound),
         }
@@ -55,6 +76,12 @@ impl Groups {
         match self.groups.get(&fetch.group).map(|entry| &entry.group) {
             // What a group of the classic protocol has committed is for all to see.
             Some(Group::Classic(_)) => Ok(self.offsets_of(&fetch.group, fetch.topics, fetch.require_stable)),
+            Some(Group::Consumer(group)) => {
+                let (member, epoch) =
+                    fetch.member.as_ref().map_or((None, NO_EPOCH), |(id, epoch)| (Some(&**id), *epoch));
+                group.check_fetch(member, epoch)?;
+                Ok(self.offsets_of(&fetch.group, fetch.topics, fetch.require_stable))
+            }
             None => Ok(fetch.topics.unwrap_or_default().into_iter().map(nothing_of).collect()),
         }
     }
@@ -89,14 +116,12 @@ impl Groups {
         out: &mut Out,
     ) -> Result<Vec<OffsetsDeleted>, DeleteOffsetsError> {
         let entry = self.groups.get(id).ok_or(DeleteOffsetsError::GroupNotFound)?;
-        match &entry.group {
-            Group::Classic(group) => group.check_delete_offsets()?,
+        if let Group::Classic(group) = &entry.group {
+            group.check_delete_offsets()?;
         }
         let mut deleted = Vec::new();
         for (topic, partitions) in topics {
-            let is_subscribed = match &entry.group {
-                Group::Classic(group) => group.is_subscribed_to(&topic),
-            };
+            let is_subscribed = entry.group.is_subscribed_to(&topic);
             if !is_subscribed {
                 for partition in &partitions {
                     self.offsets.delete(id, &topic, *partition, out);
@@ -120,6 +145,11 @@ fn sort_out(mut topic: CommitTopic, metadata_max: usize) -> (CommitTopic, Commit
     topic.partitions.retain(|partition| fits(&partition.metadata));
     let said = CommittedTopic { name: topic.name.clone(), id: topic.id, partitions };
     (topic, said)
+}
+
+/// Whether the text may be stored, counted as Kafka does, which has it in UTF-16.
+fn fits(metadata: &str, max: usize) -> bool {
+    metadata.len() <= max || metadata.encode_utf16().count() <= max
 }
 
 fn nothing_of(FetchTopic { name, id, partitions }: FetchTopic) -> FetchedTopic {

@@ -8,18 +8,19 @@
 
 use std::fmt::Write as _;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 
 use super::super::classic::*;
 use super::super::command::*;
+use super::super::consumer::{
+    self, Described, DescribedTopic, Heartbeat, HeartbeatReply, JOIN_EPOCH, MigrationPolicy, TopicPartitions,
+};
 use super::super::reply::*;
 use super::super::{Command, Name, Out, Producer, Reply, ReplyToken, Settings};
-use super::harness::Harness;
+use super::harness::{Harness, assignment, subscription};
 use super::*;
 use crate::metadata::tests::replay::check_scripts;
 use crate::types::{LeaderEpoch, PartitionIndex, ProducerEpoch, ProducerId, TopicId, Uuid};
-use crate::wire::messages::StrBytes;
-use crate::wire::messages::metadata::{RemoveTopicRecord, TopicRecord};
 
 struct Script {
     harness: Harness,
@@ -65,18 +66,18 @@ fn place(text: &str) -> (Name, PartitionIndex) {
     (topic.into(), PartitionIndex(index.parse().expect("a partition")))
 }
 
-/// What consumers say of the topics that they read.
-fn subscription<'a>(topics: impl Iterator<Item = &'a str>) -> Bytes {
-    let topics: Vec<&str> = topics.collect();
-    let mut bytes = BytesMut::new();
-    bytes.put_i16(0);
-    bytes.put_i32(topics.len() as i32);
-    for topic in topics {
-        bytes.put_i16(topic.len() as i16);
-        bytes.put_slice(topic.as_bytes());
+/// What the ids begin with that are made for members of consumer groups.
+const ZEROS: &str = "AAAAAAAAAAAAAAAAAAAA";
+
+/// With zeros, if it counts up.
+fn long_id(id: &str) -> String {
+    if let Some(number) = id.strip_prefix('~') {
+        return format!("{ZEROS}{number}");
     }
-    bytes.put_i32(-1);
-    bytes.freeze()
+    match id.rsplit_once('-') {
+        Some((client, number)) => format!("{client}-00000000-0000-0000-0000-0000000000{number}"),
+        None => id.to_owned(),
+    }
 }
 
 impl Script {
@@ -130,6 +131,7 @@ impl Script {
             "sync" => Command::Sync { group: group(line), sync: self.sync(line) },
             "heartbeat" => Command::Heartbeat { group: group(line), member: self.identity(line) },
             "leave" => Command::Leave { group: group(line), leaving: leaving(line) },
+            "beat" => Command::ConsumerHeartbeat { group: group(line), heartbeat: Box::new(self.beat(line)) },
             "commit" => {
                 let commit = self.commit(line);
                 match producer(line) {
@@ -147,13 +149,19 @@ impl Script {
                 types: list(line, "types").map(str::to_owned).collect(),
             }),
             "describe" => Command::DescribeGroups(names(line, "groups")),
+            "describe-consumer" => Command::DescribeConsumerGroups(names(line, "groups")),
             "delete" => Command::DeleteGroups(names(line, "groups")),
             _ => panic!("{line}: no such command"),
         }
     }
 
     fn configure(&mut self, line: &str) -> Command {
-        let Settings { classic, offsets } = &mut self.settings;
+        let Settings { classic, consumer, offsets } = &mut self.settings;
+        consumer.defaults.max_size = int(line, "consumer-max", consumer.defaults.max_size as i64) as usize;
+        consumer.defaults.migration = match arg(line, "migration") {
+            Some(policy) => MigrationPolicy::named(policy).expect("a policy"),
+            None => consumer.defaults.migration,
+        };
         classic.max_size = int(line, "max", classic.max_size as i64) as usize;
         classic.initial_rebalance_delay_ms = int(line, "delay", classic.initial_rebalance_delay_ms);
         offsets.metadata_max_bytes = int(line, "metadata-max", offsets.metadata_max_bytes as i64) as usize;
@@ -165,25 +173,30 @@ impl Script {
     fn change_topic(&mut self, line: &str) {
         let topic = arg(line, "name").expect("a name");
         let id = topic_id(&format!("{line} ids"), topic);
-        let record: crate::metadata::Record = if line.starts_with("drop") {
-            RemoveTopicRecord { topic_id: id, ..RemoveTopicRecord::default() }.into()
+        if line.starts_with("drop") {
+            self.harness.remove_topic(id);
         } else {
-            let name = StrBytes::from_string(topic.to_owned());
-            TopicRecord { name, topic_id: id, ..TopicRecord::default() }.into()
-        };
-        self.harness.image.apply(&record);
+            self.harness.add_topic(topic, id, int(line, "partitions", 1) as i32);
+        }
     }
 
     fn generation_of(&self, group: &Name) -> i32 {
         match self.harness.groups.groups.get(group).map(|entry| &entry.group) {
             Some(Group::Classic(group)) => group.generation(),
+            Some(Group::Consumer(group)) => group.epoch(),
             None => 0,
         }
     }
 
     fn state(&self, group: &Name) -> String {
         let Some(entry) = self.harness.groups.groups.get(group) else { return "no group".to_owned() };
-        let Group::Classic(group) = &entry.group;
+        let group = match &entry.group {
+            Group::Classic(group) => group,
+            Group::Consumer(group) => {
+                let config = self.settings.consumer.defaults;
+                return describe_consumer_group(&group.describe(&config, &self.harness.image));
+            }
+        };
         let deadline = group.next_deadline().map_or("-".to_owned(), |at| at.to_string());
         let members = group.describe().members;
         let members: Vec<&str> = members.iter().map(|member| &*member.member_id).collect();
@@ -239,7 +252,37 @@ impl Script {
             generation: int(line, "generation", self.generation_of(&group(line)).into()) as i32,
             protocol_type: name(line, "type"),
             protocol: name(line, "protocol"),
-            assignments: list(line, "assign").map(|id| (id.into(), format!("to {id}").into())).collect(),
+            assignments: list(line, "assign")
+                .map(|id| (id.into(), format!("to {id}").into()))
+                .chain(list(line, "give").map(given))
+                .collect(),
+        }
+    }
+
+    fn beat(&mut self, line: &str) -> Heartbeat {
+        if arg(line, "member").is_none() {
+            self.fresh += 1;
+        }
+        let owned = |text: &str| {
+            let (topic, index) = place(text);
+            (topic_id("ids", &topic), vec![index])
+        };
+        let epoch = int(line, "epoch", 0) as i32;
+        let is_joining = epoch == JOIN_EPOCH;
+        Heartbeat {
+            member_id: name(line, "member").unwrap_or_default(),
+            member_epoch: epoch,
+            instance_id: name(line, "instance"),
+            rack: None,
+            rebalance_timeout_ms: is_joining.then_some(60_000),
+            topics: arg(line, "topics").map(|_| names(line, "topics")),
+            regex: name(line, "regex"),
+            assignor: name(line, "assignor"),
+            owned: (is_joining || arg(line, "owned").is_some())
+                .then(|| list(line, "owned").map(owned).collect()),
+            client_id: name(line, "client").unwrap_or_else(|| "c".into()),
+            client_host: "/127.0.0.1".into(),
+            fresh: Uuid::from_u128(self.fresh),
         }
     }
 
@@ -265,6 +308,13 @@ impl Script {
             topics: list(line, "offsets").map(commit).collect(),
         }
     }
+}
+
+/// `member:topic-0+topic-1`
+fn given(text: &str) -> (Name, Bytes) {
+    let (id, places) = text.split_once(':').expect("a member and what it is given");
+    let places: Vec<_> = places.split('+').filter(|place| !place.is_empty()).map(place).collect();
+    (long_id(id).into(), assignment(&places))
 }
 
 fn producer(line: &str) -> Option<Producer> {
@@ -297,9 +347,28 @@ fn fetch(line: &str) -> FetchOffsets {
     }
 }
 
+/// An assignment as consumers read it, or plain text.
+fn readable(bytes: &Bytes) -> String {
+    places_in(bytes.clone()).unwrap_or_else(|| format!("{:?}", String::from_utf8_lossy(bytes)))
+}
+
+fn places_in(mut bytes: Bytes) -> Option<String> {
+    let version = bytes.try_get_i16().ok()?;
+    let topics = bytes.try_get_i32().ok()?;
+    let mut places = Vec::new();
+    for _ in 0..topics {
+        let len = usize::try_from(bytes.try_get_i16().ok()?).ok()?;
+        let topic = String::from_utf8((bytes.len() >= len).then(|| bytes.split_to(len))?.to_vec()).ok()?;
+        let count = bytes.try_get_i32().ok()?;
+        let partitions: Option<Vec<i32>> = (0..count).map(|_| bytes.try_get_i32().ok()).collect();
+        places.push(format!("{topic}{:?}", partitions?));
+    }
+    Some(format!("v{version} {}", places.join(" ")))
+}
+
 /// Without the zeros of ids that count up.
 fn short(text: &str) -> String {
-    text.replace("00000000-0000-0000-0000-0000000000", "")
+    text.replace("00000000-0000-0000-0000-0000000000", "").replace(ZEROS, "~")
 }
 
 fn describe_record(write: &crate::coordinator::Write<Record>) -> String {
@@ -307,7 +376,7 @@ fn describe_record(write: &crate::coordinator::Write<Record>) -> String {
     let text = match &write.record {
         Record::GroupMetadata(key, Some(value)) => {
             let member = |member: &crate::wire::messages::groups::GroupMetadataMember| {
-                format!("{}={}", &*member.member_id, String::from_utf8_lossy(&member.assignment))
+                format!("{}={}", &*member.member_id, readable(&member.assignment))
             };
             let members: Vec<String> = value.members.iter().map(member).collect();
             format!("{} generation {} members [{}]", &*key.group, value.generation, members.join(", "))
@@ -330,9 +399,26 @@ fn describe_record(write: &crate::coordinator::Write<Record>) -> String {
             text
         }
         Record::OffsetCommit(key, None) => format!("{} {}-{} gone", &*key.group, &*key.topic, key.partition),
-        other => format!("{other:?}"),
+        other => other.of_consumer_group().map_or_else(
+            || format!("{other:?}"),
+            |(id, is_tombstone)| format!("{} {}", &*id, describe_consumer_record(other, is_tombstone)),
+        ),
     };
     short(&format!("record: {text}{}", by.unwrap_or_default()))
+}
+
+/// The kind of record; what is in it is for the scripts of consumer groups to show.
+fn describe_consumer_record(record: &Record, is_tombstone: bool) -> String {
+    let kind = match record {
+        Record::ConsumerGroupMetadata(..) => "epoch",
+        Record::ConsumerGroupPartitionMetadata(..) => "topics of 4.0",
+        Record::ConsumerGroupMemberMetadata(..) => "member",
+        Record::ConsumerGroupTargetAssignmentMetadata(..) => "target epoch",
+        Record::ConsumerGroupTargetAssignmentMember(..) => "target",
+        Record::ConsumerGroupCurrentMemberAssignment(..) => "current",
+        _ => "regular expression",
+    };
+    format!("{kind}{}", if is_tombstone { " gone" } else { "" })
 }
 
 fn result<T, E: std::fmt::Display>(result: &Result<T, E>, show: impl Fn(&T) -> String) -> String {
@@ -345,7 +431,8 @@ fn describe_reply(reply: &Reply) -> String {
         Reply::Configured => return "configured".to_owned(),
         Reply::Join(Ok(joined)) => describe_joined(joined),
         Reply::Join(Err(refused)) => format!("'{}': {}", refused.member_id, refused.error),
-        Reply::Sync(Ok(synced)) => format!("assigned: {:?}", String::from_utf8_lossy(&synced.assignment)),
+        Reply::Sync(Ok(synced)) => format!("assigned: {}", readable(&synced.assignment)),
+        Reply::ConsumerHeartbeat(beat) => result(beat, describe_beat),
         Reply::Sync(Err(error)) => format!("no assignment: {error}"),
         Reply::Heartbeat(alive) => result(alive, ok),
         Reply::Leave(left) => join_lines(left.iter().map(|left| result(left, ok))),
@@ -378,6 +465,9 @@ fn describe_reply(reply: &Reply) -> String {
         Reply::DescribeGroups(groups) => {
             join_lines(groups.iter().map(|(id, group)| format!("{id} {}", result(group, describe_group))))
         }
+        Reply::DescribeConsumerGroups(groups) => join_lines(
+            groups.iter().map(|(id, group)| format!("{id} {}", result(group, describe_consumer_group))),
+        ),
         Reply::DeleteGroups(groups) => {
             join_lines(groups.iter().map(|(id, deleted)| format!("{id} {}", result(deleted, ok))))
         }
@@ -414,6 +504,39 @@ fn describe_group(group: &ClassicDescription) -> String {
     join_lines(std::iter::once(head).chain(group.members.iter().map(member)))
 }
 
+fn describe_beat(beat: &HeartbeatReply) -> String {
+    let topic = |(topic, partitions): &(TopicId, Vec<PartitionIndex>)| {
+        let name: String =
+            topic.as_bytes().iter().filter(|byte| **byte != 0).map(|byte| char::from(*byte)).collect();
+        format!("{name}{:?}", partitions.iter().map(|index| index.0).collect::<Vec<_>>())
+    };
+    let has = |assignment: &TopicPartitions| assignment.iter().map(topic).collect::<Vec<_>>().join(" ");
+    let assignment = beat.assignment.as_ref().map_or("as before".to_owned(), has);
+    format!("{} epoch {} has {assignment}", beat.member_id, beat.member_epoch)
+}
+
+fn describe_consumer_group(group: &Described) -> String {
+    let topics = |topics: &[DescribedTopic]| {
+        let topic = |topic: &DescribedTopic| {
+            format!("{}{:?}", topic.name, topic.partitions.iter().map(|index| index.0).collect::<Vec<_>>())
+        };
+        topics.iter().map(topic).collect::<Vec<_>>().join(" ")
+    };
+    let member = |member: &consumer::DescribedMember| {
+        let kind = if member.is_classic { " (classic)" } else { "" };
+        let (has, target) = (topics(&member.assigned), topics(&member.target));
+        format!("{}{kind} epoch {} has {has} target {target}", member.member_id, member.member_epoch)
+    };
+    let head = format!(
+        "{} epoch {} target epoch {} by {}",
+        group.state.name(),
+        group.epoch,
+        group.target_epoch,
+        group.assignor
+    );
+    join_lines(std::iter::once(head).chain(group.members.iter().map(member)))
+}
+
 fn describe_offset(fetched: &FetchedOffset) -> String {
     match fetched {
         FetchedOffset::None => "none".to_owned(),
@@ -437,18 +560,14 @@ fn long(line: &str) -> String {
             words.push(word.to_owned());
             continue;
         };
-        let expand = |id: &str| match id.rsplit_once('-') {
-            Some((client, number)) => format!("{client}-00000000-0000-0000-0000-0000000000{number}"),
-            None => id.to_owned(),
-        };
-        words.push(format!("{key}={}", ids.split(',').map(expand).collect::<Vec<_>>().join(",")));
+        words.push(format!("{key}={}", ids.split(',').map(long_id).collect::<Vec<_>>().join(",")));
     }
     words.join(" ")
 }
 
 #[test]
 fn scripts_hold() {
-    for directory in ["classic", "offsets", "admin"] {
+    for directory in ["classic", "offsets", "admin", "migration"] {
         check_scripts(&format!("tests/group/{directory}"), || {
             let mut script = Script::new();
             move |line: &str| short(&script.run(&long(line)))

@@ -36,6 +36,8 @@ mod requests;
 mod roles;
 #[path = "node/two_brokers.rs"]
 mod two_brokers;
+#[path = "node/upkeep.rs"]
+mod upkeep;
 #[path = "node/versions.rs"]
 mod versions;
 #[path = "node/voters.rs"]

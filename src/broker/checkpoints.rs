@@ -1,4 +1,4 @@
-//! The offset checkpoints of the log directories: recovery points, high watermarks, log starts.
+//! The offset checkpoints of the log directories: recovery points, high watermarks, log starts, what is compacted.
 //!
 //! Reads published views alone, so no shard is disturbed. Invariants: a checkpoint never says more than the views did: what
 //! lies below a recovery point is on disk; of a partition that is not open it goes on saying what it said at the start.
@@ -121,6 +121,7 @@ fn offset(which: OffsetCheckpoint, partition: &Partition) -> Option<Offset> {
         OffsetCheckpoint::RecoveryPoint => Some(view.flushed),
         OffsetCheckpoint::Replication => Some(view.high_watermark),
         OffsetCheckpoint::LogStart => Some(view.log_start).filter(|start| *start != Offset::ZERO),
+        OffsetCheckpoint::Cleaner => partition.cleaned(),
     }
 }
 

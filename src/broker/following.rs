@@ -211,6 +211,7 @@ impl Hosted {
             Ok(()) => {
                 tracing::info!(partition = %self.partition.name, "the log is cut to {to}, as its leader has it");
                 self.ledger = Ledger::new(&self.log.view());
+                self.partition.set_cleaned(self.partition.cleaned().map(|cleaned| cleaned.min(to)));
                 // The cut has to be on disk before what comes in its place counts as flushed.
                 self.dirty_since.get_or_insert(desk.now.monotonic);
                 Ok(self.follower_log())

@@ -20,11 +20,8 @@ use super::owed::{Answer, Owed};
 use super::partitions::{Leadership, Partition, Role};
 use crate::replica::{AckError, Acks, Effect, FollowerEffect, Leader, LogPosition, Registration};
 use crate::storage::log::producer_state::{ActiveProducer, Coordinated, FirstBatch, Guard, Verified};
-use crate::storage::log::{self, AppendError, Doomed, Log, LogConfig, LogError, Origin, Retained};
+use crate::storage::log::{self, AppendError, Log, LogConfig, LogError, Origin};
 use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset, TimestampMs};
-
-/// So many segments are deleted in one step at most: each costs some renames, for which appends wait.
-const SEGMENTS_AT_A_TIME: usize = 8;
 
 /// How often a leader that is held back looks whether its lease has been renewed.
 const LEASE_RETRY_MS: i64 = 100;
@@ -37,7 +34,7 @@ pub(super) struct Desk {
     pub(super) now: Now,
     pub(super) owed: Owed,
     pub(super) outbox: Outbox,
-    effects: Vec<Effect>,
+    pub(super) effects: Vec<Effect>,
     pub(super) follower_effects: Vec<FollowerEffect>,
     /// This broker may take itself for unfenced.
     pub(super) lease_holds: bool,
@@ -70,7 +67,7 @@ pub(super) struct Hosted {
     pub(super) dirty_since: Option<MonotonicMs>,
     /// How many of them producers wait for.
     dirty_appends: usize,
-    segments_flushed: usize,
+    pub(super) segments_flushed: usize,
     pub(super) last_append: MonotonicMs,
     /// It is on the list of partitions to settle at the end of the step.
     pub(super) is_touched: bool,
@@ -352,63 +349,6 @@ impl Hosted {
         self.carry_out(desk);
     }
 
-    /// Drops what lies before `at` from the log.
-    pub(super) fn start_log_at(&mut self, at: Offset, desk: &Desk) -> Result<(), LogError> {
-        let advanced = self.log.advance_log_start(at);
-        // What is left is found by retention.
-        let deleted = advanced.and_then(|()| self.log.delete_before_start(SEGMENTS_AT_A_TIME));
-        let doomed = deleted.inspect_err(|error| self.note_failure(error))?;
-        self.doom(doomed, desk);
-        Ok(())
-    }
-
-    /// Has the files of segments removed after a while.
-    fn doom(&mut self, doomed: Option<Doomed>, desk: &Desk) {
-        let Some(doomed) = doomed else { return };
-        self.segments_flushed = self.segments_flushed.saturating_sub(doomed.count());
-        let delay_ms = self.log.config().file_delete_delay_ms;
-        self.partition.directory.doom(doomed, desk.now.monotonic.plus(delay_ms));
-    }
-
-    /// Deletes some of the segments that have outlived the topic's settings. True when there are more.
-    pub(super) fn retain(&mut self, desk: &mut Desk) -> bool {
-        if matches!(self.role, HostedRole::None) {
-            return false;
-        }
-        let before = self.log.log_start();
-        let retained = self.log.retain(desk.now.wall, SEGMENTS_AT_A_TIME);
-        let Retained { doomed, more } = match retained {
-            Ok(retained) => retained,
-            Err(error) => {
-                self.note_failure(&error);
-                tracing::warn!(partition = %self.partition.name, "retention: {error}");
-                return false;
-            }
-        };
-        let Some(doomed) = doomed else { return false };
-        let (count, start) = (doomed.count(), self.log.log_start());
-        self.doom(Some(doomed), desk);
-        // The epochs have changed, and there may be a new segment.
-        self.dirty_since.get_or_insert(desk.now.monotonic);
-        if start > before {
-            let name = &self.partition.name;
-            tracing::info!(partition = %name, "deleted {count} old segments, the log starts at {start} now");
-            self.tell_log_start(start, desk);
-        }
-        more
-    }
-
-    fn tell_log_start(&mut self, start: Offset, desk: &mut Desk) {
-        match &mut self.role {
-            HostedRole::Leading(leader) => {
-                leader.log_start_moved(start, &mut desk.effects);
-                self.carry_out(desk);
-            }
-            HostedRole::Following(following) => following.core.log_start_moved(start),
-            HostedRole::None => {}
-        }
-    }
-
     pub(super) fn configure(&mut self, log: Arc<LogConfig>, config: ReplicaSettings, desk: &mut Desk) {
         self.partition.set_log_config(log.clone());
         self.log.update_config(log);
@@ -549,7 +489,7 @@ impl Hosted {
         self.partition.waiters.wake_all();
     }
 
-    fn carry_out(&mut self, desk: &mut Desk) {
+    pub(super) fn carry_out(&mut self, desk: &mut Desk) {
         let Desk { effects, owed, outbox, lease_holds, .. } = desk;
         for effect in effects.drain(..) {
             match effect {

@@ -72,6 +72,8 @@ impl Placement {
 pub struct Opened {
     pub log: Log,
     pub directory: Arc<Directory>,
+    /// What is below was compacted.
+    pub cleaned: Option<Offset>,
 }
 
 /// A deleted partition's files.
@@ -222,7 +224,10 @@ impl LogDirs {
                 self.open_found(&directory, &found, replica, config, now)
             });
             return match opened {
-                Ok(log) => Ok(Opened { log, directory }),
+                Ok(log) => {
+                    let cleaned = directory.dir().left_at(OffsetCheckpoint::Cleaner, &replica.name);
+                    Ok(Opened { log, directory, cleaned })
+                }
                 Err(error) => {
                     // The next attempt must find it again.
                     self.contents().refuse(index, found);
@@ -236,7 +241,7 @@ impl LogDirs {
         let create =
             || Ok(dir.create_log(&replica.name, topic_id, config.clone(), now, self.budgets.clone())?);
         let log = guarded(&directory, &dir.path_of(&replica.name), create)?;
-        Ok(Opened { log, directory })
+        Ok(Opened { log, directory, cleaned: None })
     }
 
     /// Takes the directories out of the way that this broker should not have, before it registers: `image` is current and has

@@ -114,7 +114,7 @@ fn what_the_checkpoints_say_of_a_log_that_is_not_open_is_kept() {
     disk.fail(FaultOn::Open, ".index", 0, io::ErrorKind::StorageFull, None);
     assert!(open(&first, replica(1, A)).is_err());
     checkpoints(&first);
-    assert_eq!(said(), [Some(Offset(1)); 3]);
+    assert_eq!(said(), [Some(Offset(1)); 4]);
     drop(first);
     disk.heal();
     disk.kill();
@@ -126,10 +126,10 @@ fn what_the_checkpoints_say_of_a_log_that_is_not_open_is_kept() {
     assert_eq!((opened.log.log_start(), opened.log.high_watermark()), (Offset(1), Offset(1)));
     // Until its shard has it there is nothing newer to say. Of one that is set aside nothing is said.
     checkpoints(&second);
-    assert_eq!(said(), [Some(Offset(1)); 3]);
+    assert_eq!(said(), [Some(Offset(1)); 4]);
     second.forget(&opened.directory, &name);
     checkpoints(&second);
-    assert_eq!(said(), [None; 3]);
+    assert_eq!(said(), [None; 4]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::clock::{self, Now};
 use super::flusher::FlushReport;
 use super::messages::{
-    AppendAt, BeginVerification, DeleteRecords, Fetched, FollowerFetched, Host, IsrAltered, Produce,
+    AppendAt, BeginVerification, Compact, DeleteRecords, Fetched, FollowerFetched, Host, IsrAltered, Produce,
     ReplicaSettings, RoleSpec,
 };
 use super::partitions::Partition;
@@ -40,6 +40,7 @@ pub enum Message {
     Producers(TopicIdPartition, oneshot::Sender<Option<Vec<ActiveProducer>>>),
     /// Delete some of the segments that a partition keeps no longer; the answer is whether there are more.
     Retain(TopicIdPartition, oneshot::Sender<bool>),
+    Compact(TopicIdPartition, Box<Compact>),
     /// Take over a partition whose log is open.
     Host(Box<Host>),
     /// Lead or follow from now on.

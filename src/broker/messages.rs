@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
 use super::partitions::Partition;
 use super::reply::ReplySlot;
@@ -10,6 +11,7 @@ use crate::replica::{
     AckError, Acks, AlterOutcome, AlterPartition, Bounds, BoundsQuery, EpochEnd, FetchFrom, FollowerConfig,
     FollowerFetch, NotEnoughReplicas, Refusal, Registration, ReplicaConfig, Term, Wants,
 };
+use crate::storage::log::compaction::{Basis, Cleaned, SwapError};
 use crate::storage::log::producer_state::{Coordinated, FirstBatch, Guard};
 use crate::storage::log::{AppendError, Log, LogError, Origin};
 use crate::types::{
@@ -127,6 +129,17 @@ pub enum DeleteRecordsError {
     Ack(AckError),
     #[error("the broker is shutting down")]
     ShuttingDown,
+}
+
+/// What a shard is asked for the compaction of a log.
+#[derive(Debug)]
+pub enum Compact {
+    /// Tell what a compaction must know.
+    Begin(oneshot::Sender<Basis>),
+    /// Put a compacted segment in its place.
+    Swap(Cleaned, oneshot::Sender<Result<(), SwapError>>),
+    /// All below `upto` is compacted, if the log is still the one of `basis`.
+    End { basis: Basis, upto: Offset, reply: oneshot::Sender<()> },
 }
 
 /// A partition for a shard to take over.

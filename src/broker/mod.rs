@@ -14,6 +14,7 @@ pub mod messages;
 pub mod shard;
 mod hosted;
 mod following;
+mod upkeep;
 pub mod outbox;
 mod owed;
 mod ledger;
@@ -29,6 +30,7 @@ pub mod coordinators;
 pub mod throttles;
 pub mod checkpoints;
 pub mod retention;
+pub mod cleaner;
 
 pub mod settings;
 pub mod dynamic_config;

@@ -5,7 +5,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use super::clock;
 use super::directory::Directory;
 use super::mailbox::{Message, ShardSender};
 use super::messages::{
-    Append, AppendAt, Appending, BeginVerification, DeleteRecords, DeleteRecordsError, Fetched,
+    Append, AppendAt, Appending, BeginVerification, Compact, DeleteRecords, DeleteRecordsError, Fetched,
     FollowerFetched, IsrAltered, Produce, ProduceError, Produced,
 };
 use super::read_replicas::ReadReplicas;
@@ -58,6 +58,8 @@ pub struct Partition {
     pub read_replicas: ReadReplicas,
     views: LogViews,
     log_config: ArcSwap<LogConfig>,
+    /// See [`Partition::cleaned`]; unknown when negative.
+    cleaned: AtomicI64,
     leadership: ArcSwap<Leadership>,
     /// See [`Partition::watches_followers`].
     watches_followers: AtomicBool,
@@ -92,6 +94,7 @@ impl Partition {
             read_replicas,
             views,
             log_config,
+            cleaned: AtomicI64::new(Offset::UNKNOWN.0),
             leadership,
             watches_followers,
             counts_flushed,
@@ -137,6 +140,15 @@ impl Partition {
 
     pub(super) fn set_log_config(&self, config: Arc<LogConfig>) {
         self.log_config.store(config);
+    }
+
+    /// What is below was compacted; `None` when nothing was.
+    pub fn cleaned(&self) -> Option<Offset> {
+        Some(Offset(self.cleaned.load(Ordering::Acquire))).filter(|cleaned| *cleaned >= Offset::ZERO)
+    }
+
+    pub(super) fn set_cleaned(&self, upto: Option<Offset>) {
+        self.cleaned.store(upto.unwrap_or(Offset::UNKNOWN).0, Ordering::Release);
     }
 
     /// The log as it is now.
@@ -306,6 +318,11 @@ impl Partitions {
         let (reply, more) = oneshot::channel();
         self.shard_of(&id).send_event(Message::Retain(id, reply));
         more
+    }
+
+    /// Tells the shard of a partition something about its compaction.
+    pub(super) fn compact(&self, id: TopicIdPartition, compact: Compact) {
+        self.shard_of(&id).send_event(Message::Compact(id, Box::new(compact)));
     }
 
     /// Waits until every shard has dealt with what it was sent before.

@@ -250,8 +250,9 @@ impl Reconciler {
     }
 
     fn host(&self, replica: &Replica, opened: Opened, image: &Image) -> Host {
-        let Opened { log, directory } = opened;
+        let Opened { log, directory, cleaned } = opened;
         let partition = Partition::new(replica.id, replica.name.clone(), directory, &log);
+        partition.set_cleaned(cleaned);
         let settings = self.settings.of_topic(image, &replica.name.topic);
         let config = settings.replica(replica.id.partition, self.me);
         Host { partition: Arc::new(partition), log, config, role: self.role(replica, image) }

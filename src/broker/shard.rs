@@ -137,6 +137,7 @@ impl Shard {
                 self.with(id, |hosted, desk| more = hosted.retain(desk));
                 let _ = reply.send(more);
             }
+            Message::Compact(id, compact) => self.with(id, |hosted, desk| hosted.compact(*compact, desk)),
             Message::Host(host) => self.host(*host),
             Message::Assume(id, role) => self.with(id, |hosted, desk| hosted.assume(role, desk)),
             Message::Configure(id, log, config) => {

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::blocking::blocking;
 use super::checkpoints::{self, CheckpointIntervals, Checkpoints, Periodic};
+use super::cleaner::Cleaner;
 use super::controller_channel::ControllerChannel;
 use super::coordinators::{self, Coordinators, Keeper, KeeperParts};
 use super::directory::Directory;
@@ -41,7 +42,7 @@ use crate::metadata::brokers::Endpoint;
 use crate::storage::disk::{Disk, DiskLock};
 use crate::storage::log::{Budgets, Log};
 use crate::storage::log_dir::LogDir;
-use crate::types::{BrokerEpoch, NodeId};
+use crate::types::{BrokerEpoch, NodeId, Uuid};
 
 /// Requests that may wait for one shard; more wait at their connections.
 const MAILBOX_CAPACITY: usize = 1024;
@@ -106,8 +107,16 @@ pub struct BrokerHandles {
 pub struct RunningBroker {
     handles: BrokerHandles,
     checkpoints: Arc<Checkpoints>,
-    periodic: (Periodic, Retention),
+    upkeep: Upkeep,
     tasks: Vec<JoinHandle<()>>,
+}
+
+/// The threads that look after the logs.
+#[derive(Debug)]
+struct Upkeep {
+    periodic: Periodic,
+    retention: Retention,
+    cleaner: Cleaner,
 }
 
 /// Opens the logs, registers the broker, and hosts what the metadata assigns to it. It is fenced until
@@ -174,10 +183,7 @@ pub async fn start(
     let [fetching, altering] = replicate(fetching, controller.separate(), inlets);
     reconciler.catch_up(metadata.image()).await;
     tell_strays(&dirs);
-    let periodic = (
-        checkpoints::spawn(checkpoints.clone(), intervals(&broker_config))?,
-        retention::spawn(partitions.clone(), retention_times(&broker_config))?,
-    );
+    let upkeep = start_upkeep(config.clone(), &partitions, &checkpoints)?;
     let (producer_ids, give_out) = ProducerIds::new(metadata.clone(), id, epoch_of(&lifecycle));
     let reconciling = tokio::spawn(reconciler.run(metadata.subscribe()));
     let mut tasks = vec![beat, fetching, altering, reconciling, tokio::spawn(give_out)];
@@ -203,7 +209,30 @@ pub async fn start(
         log_dirs,
         groups,
     };
-    Ok((handles.clone(), RunningBroker { handles, checkpoints, periodic, tasks }))
+    Ok((handles.clone(), RunningBroker { handles, checkpoints, upkeep, tasks }))
+}
+
+fn start_upkeep(
+    config: Arc<DynamicConfig>,
+    partitions: &Partitions,
+    checkpoints: &Arc<Checkpoints>,
+) -> io::Result<Upkeep> {
+    let broker = config.latest().broker.clone();
+    let secret = Uuid::new_v4().as_u128();
+    Ok(Upkeep {
+        periodic: checkpoints::spawn(checkpoints.clone(), intervals(&broker))?,
+        retention: retention::spawn(partitions.clone(), retention_times(&broker))?,
+        cleaner: Cleaner::start(partitions.clone(), checkpoints.clone(), config, secret)?,
+    })
+}
+
+impl Upkeep {
+    /// Ends what may still write to logs.
+    async fn stop(self) {
+        let Upkeep { periodic, retention, cleaner } = self;
+        drop((periodic, retention));
+        blocking(move || cleaner.stop()).await;
+    }
 }
 
 /// The tasks that carry what shards tell other brokers and the controller.
@@ -290,11 +319,11 @@ impl RunningBroker {
     /// before. The locks of the log directories come back, for the metadata log may lie in one.
     pub async fn stop(self) -> Vec<Box<dyn DiskLock>> {
         self.leave().await;
-        let RunningBroker { handles, checkpoints, periodic, tasks } = self;
+        let RunningBroker { handles, checkpoints, upkeep, tasks } = self;
         for task in tasks {
             task.abort();
         }
-        drop(periodic);
+        upkeep.stop().await;
         // Closing a log must not overtake a sync that is under way.
         wait_flushed(&handles.log_dirs).await;
         let logs = handles.partitions.close().await;

@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::FlockOperation;
 
@@ -87,6 +88,9 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
 
     /// Cuts the file or extends it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Sets when the file counts as changed last.
+    fn set_modified(&self, at: TimestampMs) -> io::Result<()>;
 
     /// Makes the contents durable (fdatasync).
     fn sync_data(&self) -> io::Result<()>;
@@ -304,6 +308,11 @@ impl DiskFile for RealFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
+    }
+
+    fn set_modified(&self, at: TimestampMs) -> io::Result<()> {
+        let modified = SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(at.0).unwrap_or(0));
+        self.0.set_modified(modified)
     }
 
     fn sync_data(&self) -> io::Result<()> {

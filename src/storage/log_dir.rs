@@ -35,6 +35,7 @@ pub struct LogDir {
     recovery_points: HashMap<TopicPartition, Offset>,
     high_watermarks: HashMap<TopicPartition, Offset>,
     log_starts: HashMap<TopicPartition, Offset>,
+    cleaned: HashMap<TopicPartition, Offset>,
     lock: Mutex<Option<Box<dyn DiskLock>>>,
 }
 
@@ -74,6 +75,7 @@ impl LogDir {
             recovery_points: read(OffsetCheckpoint::RecoveryPoint)?,
             high_watermarks: read(OffsetCheckpoint::Replication)?,
             log_starts: read(OffsetCheckpoint::LogStart)?,
+            cleaned: read(OffsetCheckpoint::Cleaner)?,
             disk,
             path: path.to_owned(),
             properties,
@@ -101,6 +103,7 @@ impl LogDir {
             OffsetCheckpoint::RecoveryPoint => &self.recovery_points,
             OffsetCheckpoint::Replication => &self.high_watermarks,
             OffsetCheckpoint::LogStart => &self.log_starts,
+            OffsetCheckpoint::Cleaner => &self.cleaned,
         };
         offsets.get(partition).copied()
     }

@@ -600,6 +600,14 @@ impl DiskFile for SimFile {
         self.with(Some(FaultOn::SetLen), |content, _| content.change(Change::SetLen(len)))
     }
 
+    fn set_modified(&self, at: TimestampMs) -> io::Result<()> {
+        self.with(Some(FaultOn::Write), |_, _| ())?;
+        if let Some(Node::File { modified, .. }) = locked(&self.disk.state).nodes.get_mut(&self.id) {
+            *modified = at;
+        }
+        Ok(())
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.with(Some(FaultOn::Sync), |content, counts| {
             content.sync();

@@ -85,6 +85,8 @@ impl Attributes {
     const LOG_APPEND_TIME: i16 = 0x08;
     const TRANSACTIONAL: i16 = 0x10;
     const CONTROL: i16 = 0x20;
+    /// The base timestamp says when the tombstones or the marker of the batch may go (KIP-534).
+    const DELETE_HORIZON: i16 = 0x40;
 
     pub fn compression(self) -> Result<Compression, UnknownCompression> {
         Compression::from_id((self.0 & Self::COMPRESSION) as u8)
@@ -100,6 +102,15 @@ impl Attributes {
 
     pub fn is_control(self) -> bool {
         self.has(Self::CONTROL)
+    }
+
+    pub fn has_delete_horizon(self) -> bool {
+        self.has(Self::DELETE_HORIZON)
+    }
+
+    #[must_use]
+    pub fn with_delete_horizon(self, on: bool) -> Attributes {
+        self.with(Self::DELETE_HORIZON, on)
     }
 
     #[must_use]
@@ -242,6 +253,26 @@ impl BatchHeader {
 
     pub fn is_control(&self) -> bool {
         self.attributes.is_control()
+    }
+
+    /// When the tombstones or the marker of the batch may go, once compaction has set it.
+    pub fn delete_horizon(&self) -> Option<TimestampMs> {
+        self.attributes.has_delete_horizon().then_some(self.base_timestamp)
+    }
+
+    /// The largest timestamp of a record that the batch holds; -1 when it has none or none is left.
+    pub fn newest_timestamp(&self) -> TimestampMs {
+        if self.record_count == 0 { TimestampMs::NONE } else { self.max_timestamp }
+    }
+
+    /// The header of what is left of the batch without its records: it still tells offsets and sequences.
+    #[must_use]
+    pub fn emptied(&self) -> BatchHeader {
+        let attributes = self.attributes.with_compression(Compression::None).with_delete_horizon(false);
+        let (record_count, base_timestamp) = (0, TimestampMs::NONE);
+        let mut emptied = BatchHeader { attributes, record_count, base_timestamp, ..*self };
+        emptied.seal(&[]);
+        emptied
     }
 
     /// Checks that the offsets and the record count are ones that a log can hold. Compaction may leave fewer records

@@ -86,6 +86,14 @@ impl BatchBuilder {
         self
     }
 
+    /// When the tombstones or the marker in it may go (KIP-534).
+    #[must_use]
+    pub fn delete_horizon(mut self, at: TimestampMs) -> Self {
+        self.header.attributes = self.header.attributes.with_delete_horizon(true);
+        self.header.base_timestamp = at;
+        self
+    }
+
     /// The leader's time, which stands for that of all records.
     #[must_use]
     pub fn log_append_time(mut self, now: TimestampMs) -> Self {
@@ -114,7 +122,7 @@ impl BatchBuilder {
         headers: &[Header<'_>],
     ) {
         assert!(offset_delta > self.header.last_offset_delta, "offsets grow within a batch");
-        if self.header.record_count == 0 {
+        if self.header.record_count == 0 && !self.header.attributes.has_delete_horizon() {
             self.header.base_timestamp = timestamp;
         }
         self.header.last_offset_delta = offset_delta;
@@ -122,6 +130,14 @@ impl BatchBuilder {
         self.header.max_timestamp = self.header.max_timestamp.max(timestamp);
         let timestamp_delta = timestamp.0.wrapping_sub(self.header.base_timestamp.0);
         put_record(&mut self.body, offset_delta, timestamp_delta, key, value, headers);
+    }
+
+    /// Has the batch end at this offset, whose record compaction may have removed.
+    #[must_use]
+    pub fn ending_at(mut self, offset_delta: i32) -> Self {
+        assert!(offset_delta >= self.header.last_offset_delta, "a batch ends with its last record or later");
+        self.header.last_offset_delta = offset_delta;
+        self
     }
 
     pub fn record_count(&self) -> i32 {

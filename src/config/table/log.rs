@@ -2,7 +2,7 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, double, int, list, long, string};
-use super::{COMPRESSIONS, DIRECTORIES, NO_CLEANUP, NO_COMPACTION, NO_PREALLOCATION, SWEEP, rules};
+use super::{COMPRESSIONS, DIRECTORIES, NO_PREALLOCATION, SWEEP, rules};
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
@@ -53,7 +53,6 @@ pub(super) const DEFS: &[ConfigDef] = &[
     long("log.retention.check.interval.ms", "300000").at_least(1)
         .doc("How often old segments are looked for."),
     list("log.cleanup.policy", "delete").list_of(&["compact", "delete"]).cluster_wide()
-        .instead(NO_CLEANUP)
         .doc("What becomes of old segments: `delete` drops them, `compact` keeps the last record of each key, both does both."),
     int("log.index.size.max.bytes", "10485760").at_least(4).cluster_wide()
         .doc("The size of an index file; a full one ends its segment."),
@@ -90,29 +89,26 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("After how long without a write the state of a producer is forgotten."),
     int("producer.id.expiration.check.interval.ms", "600000").at_least(1).low().internal().instead(SWEEP)
         .doc("How often forgotten producers are looked for."),
-    boolean("log.cleaner.enable", "true").instead(NO_COMPACTION)
+    boolean("log.cleaner.enable", "true")
         .doc("Whether compaction runs."),
-    int("log.cleaner.threads", "1").at_least(0).cluster_wide().instead(NO_COMPACTION)
+    int("log.cleaner.threads", "1").at_least(0).cluster_wide()
         .doc("Threads that compact."),
     double("log.cleaner.io.max.bytes.per.second", "1.7976931348623157E308").cluster_wide()
-        .instead(NO_COMPACTION)
         .doc("The most bytes that compaction reads and writes per second."),
-    long("log.cleaner.dedupe.buffer.size", "134217728").cluster_wide().instead(NO_COMPACTION)
+    long("log.cleaner.dedupe.buffer.size", "134217728").cluster_wide()
         .doc("The memory for keys, shared by all compacting threads."),
-    int("log.cleaner.io.buffer.size", "524288").at_least(0).cluster_wide().instead(NO_COMPACTION)
+    int("log.cleaner.io.buffer.size", "524288").at_least(0).cluster_wide()
         .doc("The memory for records, shared by all compacting threads."),
-    double("log.cleaner.io.buffer.load.factor", "0.9").cluster_wide().instead(NO_COMPACTION)
+    double("log.cleaner.io.buffer.load.factor", "0.9").cluster_wide()
         .doc("How full the table of keys may get."),
-    long("log.cleaner.backoff.ms", "15000").at_least(0).cluster_wide().instead(NO_COMPACTION)
+    long("log.cleaner.backoff.ms", "15000").at_least(0).cluster_wide()
         .doc("How long compaction sleeps when there is nothing to do."),
     double("log.cleaner.min.cleanable.ratio", "0.5").between_doubles(0.0, 1.0).cluster_wide()
-        .instead(NO_COMPACTION)
         .doc("The share of a log not yet compacted that makes compaction worth while."),
-    long("log.cleaner.delete.retention.ms", "86400000").at_least(0).cluster_wide().instead(NO_COMPACTION)
+    long("log.cleaner.delete.retention.ms", "86400000").at_least(0).cluster_wide()
         .doc("How long delete markers stay in a compacted log."),
-    long("log.cleaner.min.compaction.lag.ms", "0").at_least(0).cluster_wide().instead(NO_COMPACTION)
+    long("log.cleaner.min.compaction.lag.ms", "0").at_least(0).cluster_wide()
         .doc("How long a record is safe from compaction."),
     long("log.cleaner.max.compaction.lag.ms", "9223372036854775807").at_least(1).cluster_wide()
-        .instead(NO_COMPACTION)
         .doc("After how long a record is due for compaction at the latest."),
 ];

@@ -32,9 +32,6 @@ pub(super) use rules::parse_ip_overrides;
 const NO_ACL: &str = "nothing is authorised yet: every client may do everything";
 const NO_AUTH: &str = "clients are not authenticated yet";
 const NO_CLASSES: &str = "there is no Java virtual machine to load the class; what is built in is used";
-const NO_CLEANUP: &str =
-    "old segments stay as they are; on a topic with `compact` records must have keys all the same";
-const NO_COMPACTION: &str = "compaction does not run yet: a compacted topic keeps every record";
 const NO_GROUPS: &str = "consumer groups are not served yet";
 const NO_JMX: &str = "metrics are not reported yet";
 const NO_MOVES: &str = "replicas are not moved between directories yet";

@@ -2,12 +2,11 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, double, hours, int, list, long, minutes, same, string};
-use super::{COMPRESSIONS, NO_CLEANUP, NO_COMPACTION, NO_PREALLOCATION, NO_SHARE, NO_TIERED, rules};
+use super::{COMPRESSIONS, NO_PREALLOCATION, NO_SHARE, NO_TIERED, rules};
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
     list("cleanup.policy", "delete").list_of(&["compact", "delete"]).or(&[same("log.cleanup.policy")])
-        .instead(NO_CLEANUP)
         .doc("What becomes of old segments: `delete` drops them, `compact` keeps the last record of each key, both does both; empty keeps everything."),
     string("compression.type", "producer").one_of(COMPRESSIONS).or(&[same("compression.type")])
         .doc("How batches are stored: `producer` keeps them as they came, `uncompressed` unpacks them, any other packs them anew."),
@@ -19,7 +18,6 @@ pub(super) const DEFS: &[ConfigDef] = &[
     int("compression.zstd.level", "3").between(-131072, 22).or(&[same("compression.zstd.level")])
         .doc("The effort of zstd where the broker packs."),
     long("delete.retention.ms", "86400000").at_least(0).or(&[same("log.cleaner.delete.retention.ms")])
-        .instead(NO_COMPACTION)
         .doc("How long delete markers stay in a compacted log."),
     boolean("errors.deadletterqueue.group.enable", "false").instead(NO_SHARE)
         .doc("Whether share groups may use the topic for dead letters."),
@@ -48,7 +46,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
     long("local.retention.ms", "-2").at_least(-2).or(&[same("log.local.retention.ms")]).instead(NO_TIERED)
         .doc("How long records that are stored remotely stay on local disks; -2 stands for `retention.ms`."),
     long("max.compaction.lag.ms", "9223372036854775807").at_least(1)
-        .or(&[same("log.cleaner.max.compaction.lag.ms")]).instead(NO_COMPACTION)
+        .or(&[same("log.cleaner.max.compaction.lag.ms")])
         .doc("After how long a record is due for compaction at the latest."),
     int("max.decompressed.message.bytes", "2147483639").between(1, 2147483639)
         .or(&[same("max.decompressed.message.bytes")])
@@ -65,10 +63,9 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .or(&[same("log.message.timestamp.type")])
         .doc("Whether records keep their producer's time (`CreateTime`) or get the broker's (`LogAppendTime`)."),
     double("min.cleanable.dirty.ratio", "0.5").between_doubles(0.0, 1.0)
-        .or(&[same("log.cleaner.min.cleanable.ratio")]).instead(NO_COMPACTION)
+        .or(&[same("log.cleaner.min.cleanable.ratio")])
         .doc("The share of a log not yet compacted that makes compaction worth while."),
     long("min.compaction.lag.ms", "0").at_least(0).or(&[same("log.cleaner.min.compaction.lag.ms")])
-        .instead(NO_COMPACTION)
         .doc("How long a record is safe from compaction."),
     int("min.insync.replicas", "1").at_least(1).or(&[same("min.insync.replicas")])
         .doc("How many replicas in sync an acks=all write needs."),

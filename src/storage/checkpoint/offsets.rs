@@ -17,17 +17,24 @@ pub enum OffsetCheckpoint {
     Replication,
     /// Where the log starts when that is not where its first segment does.
     LogStart,
+    /// What is below was compacted.
+    Cleaner,
 }
 
 impl OffsetCheckpoint {
-    pub const ALL: [OffsetCheckpoint; 3] =
-        [OffsetCheckpoint::RecoveryPoint, OffsetCheckpoint::Replication, OffsetCheckpoint::LogStart];
+    pub const ALL: [OffsetCheckpoint; 4] = [
+        OffsetCheckpoint::RecoveryPoint,
+        OffsetCheckpoint::Replication,
+        OffsetCheckpoint::LogStart,
+        OffsetCheckpoint::Cleaner,
+    ];
 
     pub fn file_name(self) -> &'static str {
         match self {
             OffsetCheckpoint::RecoveryPoint => "recovery-point-offset-checkpoint",
             OffsetCheckpoint::Replication => "replication-offset-checkpoint",
             OffsetCheckpoint::LogStart => "log-start-offset-checkpoint",
+            OffsetCheckpoint::Cleaner => "cleaner-offset-checkpoint",
         }
     }
 }

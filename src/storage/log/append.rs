@@ -317,7 +317,7 @@ impl Log {
         for Prepared { header, head, body } in batches {
             self.active.first_timestamp.get_or_insert(header.max_timestamp);
             let due = self.active.bytes_since_index_entry > interval;
-            segment.note_batch(header.last_offset(), header.max_timestamp, position, due)?;
+            segment.note_batch(header.last_offset(), header.newest_timestamp(), position, due)?;
             let size = header.size_in_bytes() as u64;
             position += size;
             self.active.bytes_since_index_entry =

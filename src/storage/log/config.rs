@@ -16,7 +16,7 @@ pub enum CompressionPolicy {
 }
 
 /// The configuration of one log. Fields are named after Kafka's topic properties.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LogConfig {
     pub segment_bytes: u32,
     pub segment_ms: i64,
@@ -40,6 +40,10 @@ pub struct LogConfig {
     /// -1: no limit.
     pub retention_bytes: i64,
     pub file_delete_delay_ms: i64,
+    pub min_cleanable_dirty_ratio: f64,
+    pub min_compaction_lag_ms: i64,
+    pub max_compaction_lag_ms: i64,
+    pub delete_retention_ms: i64,
     pub flush_messages: i64,
     pub flush_ms: i64,
     /// `flush.before.ack`: what is not flushed is not acknowledged and not shown to consumers.
@@ -67,6 +71,10 @@ impl Default for LogConfig {
             retention_ms: 7 * 24 * 3_600_000,
             retention_bytes: -1,
             file_delete_delay_ms: 60_000,
+            min_cleanable_dirty_ratio: 0.5,
+            min_compaction_lag_ms: 0,
+            max_compaction_lag_ms: i64::MAX,
+            delete_retention_ms: 24 * 3_600_000,
             flush_messages: i64::MAX,
             flush_ms: i64::MAX,
             flush_before_ack: true,

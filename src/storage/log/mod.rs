@@ -20,6 +20,8 @@
 mod append;
 mod flush;
 
+pub mod compaction;
+
 pub mod config;
 pub mod epoch_cache;
 pub mod names;
@@ -30,7 +32,9 @@ pub mod tail_cache;
 pub mod txn_index;
 pub mod validate;
 
+mod batch_scan;
 mod epoch_recovery;
+mod indexing;
 mod index_file;
 mod lazy_file;
 mod offset_index;
@@ -44,6 +48,7 @@ mod segment;
 mod snapshots;
 mod time_index;
 mod truncate;
+pub mod verify;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -39,6 +39,11 @@ impl OffsetIndex {
         self.entries.len(increases)
     }
 
+    /// The bytes of its entries.
+    pub fn size(&self) -> io::Result<u64> {
+        Ok(u64::from(self.len()?) * ENTRY_LEN as u64)
+    }
+
     /// Whether an index limited to `max_bytes` takes no further entry.
     pub fn is_full(&self, max_bytes: u32) -> io::Result<bool> {
         Ok(self.len()? >= max_bytes / ENTRY_LEN as u32)

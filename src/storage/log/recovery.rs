@@ -12,15 +12,16 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use super::batch_scan::BatchScan;
 use super::config::LogConfig;
+use super::indexing::Indexing;
 use super::lazy_file::Place;
 use super::names::{FileName, Kind, Stage};
 use super::read::{HeaderWalk, header_at};
 use super::segment::Segment;
 use super::view::segment_of;
-use crate::storage::disk::DiskFile;
 use crate::types::{LeaderEpoch, Offset};
-use crate::wire::batch::{Batch, BatchError, BatchHeader, Batches, PartialTail};
+use crate::wire::batch::BatchHeader;
 
 /// Bytes that a scan reads at a time.
 const SCAN_CHUNK: usize = 1 << 20;
@@ -277,7 +278,7 @@ impl<'a> Recovery<'a> {
                 segment.time_index.truncate_to(entry.plus(1))?;
                 segment.txn_index.truncate_to(entry.plus(1))?;
                 segment.forget_max_timestamp();
-                indexing.bytes_since_entry = start.size_of_last;
+                indexing.resume(start.size_of_last);
                 entry.plus(1)
             }
             None => {
@@ -288,7 +289,7 @@ impl<'a> Recovery<'a> {
         };
         self.scanned_from = Some(self.scanned_from.map_or(from, |earlier| earlier.min(from)));
         let mut checked = Checked { position: start.position, end: expect.max(from), epoch };
-        let mut batches = BatchScan::new(segment, start.position)?;
+        let mut batches = BatchScan::new(segment, start.position, SCAN_CHUNK)?;
         while let Some(batch) = batches.advance()? {
             let Ok(batch) = batch else { break };
             let header = &batch.header;
@@ -387,87 +388,4 @@ fn find_resume_point(segment: &Segment, recovery_point: Offset) -> io::Result<Op
             size_of_last: size,
         })
     }))
-}
-
-/// Adds index entries as an append would.
-struct Indexing {
-    interval: u64,
-    bytes_since_entry: u64,
-}
-
-impl Indexing {
-    fn new(config: &LogConfig) -> Indexing {
-        Indexing { interval: u64::from(config.index_interval_bytes), bytes_since_entry: 0 }
-    }
-
-    fn note(&mut self, segment: &Segment, position: u64, header: &BatchHeader) -> io::Result<()> {
-        let due = self.bytes_since_entry > self.interval;
-        segment.note_batch(header.last_offset(), header.max_timestamp, position, due)?;
-        let size = header.size_in_bytes() as u64;
-        self.bytes_since_entry = if due { size } else { self.bytes_since_entry + size };
-        Ok(())
-    }
-}
-
-/// Reads a segment's batches whole, a large piece at a time.
-struct BatchScan {
-    file: Arc<dyn DiskFile>,
-    end: u64,
-    /// Where in the file the next batch starts.
-    position: u64,
-    buffer: Vec<u8>,
-    /// Where in the buffer the next batch starts.
-    at: usize,
-}
-
-impl BatchScan {
-    fn new(segment: &Segment, position: u64) -> io::Result<BatchScan> {
-        Ok(BatchScan {
-            file: segment.log_file().get()?,
-            end: segment.size(),
-            position,
-            buffer: Vec::new(),
-            at: 0,
-        })
-    }
-
-    /// The next batch, or why it is none; `None` at the end.
-    fn advance(&mut self) -> io::Result<Option<Result<Batch<'_>, BatchError>>> {
-        if self.position >= self.end {
-            return Ok(None);
-        }
-        let left = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
-        let mut wanted = SCAN_CHUNK.min(left);
-        loop {
-            match next_batch(&self.buffer[self.at..]) {
-                Some(Err(BatchError::Truncated { needed, available }))
-                    if available < left && needed <= left =>
-                {
-                    wanted = wanted.max(needed);
-                    self.buffer.clear();
-                    self.at = 0;
-                    self.file.read_into(&mut self.buffer, wanted, self.position)?;
-                    // The file is shorter than it was said to be.
-                    if self.buffer.len() < needed {
-                        return Ok(Some(Err(BatchError::Truncated { needed, available: self.buffer.len() })));
-                    }
-                }
-                _ => break,
-            }
-        }
-        let batch = next_batch(&self.buffer[self.at..]);
-        if let Some(Ok(batch)) = &batch {
-            self.position += batch.bytes.len() as u64;
-            self.at += batch.bytes.len();
-        }
-        Ok(batch)
-    }
-}
-
-fn next_batch(bytes: &[u8]) -> Option<Result<Batch<'_>, BatchError>> {
-    if bytes.is_empty() {
-        // More than nothing is needed to tell.
-        return Some(Err(BatchError::Truncated { needed: 1, available: 0 }));
-    }
-    Batches::new(bytes, PartialTail::Refuse).next()
 }

@@ -65,7 +65,7 @@ impl LogView {
 }
 
 /// The time that a segment's age counts from.
-fn newest(segment: &Segment) -> io::Result<TimestampMs> {
+pub(super) fn newest(segment: &Segment) -> io::Result<TimestampMs> {
     match segment.max_timestamp()?.timestamp {
         timestamp if timestamp > TimestampMs::NONE => Ok(timestamp),
         // None of its records has a timestamp.

@@ -81,8 +81,9 @@ impl LogView {
         while let Some((position, header)) = walk.advance()? {
             if header.max_timestamp == max.timestamp {
                 let hit = |record: &TimestampOffset| record.timestamp == max.timestamp;
-                let record = first_record(segment, position, &header, &mut scratch, hit)?;
-                return Ok(record.map(|record| found(record, &header)));
+                if let Some(record) = first_record(segment, position, &header, &mut scratch, hit)? {
+                    return Ok(Some(found(record, &header)));
+                }
             }
         }
         Ok(None)

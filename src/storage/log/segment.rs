@@ -73,6 +73,11 @@ impl Segment {
         self.base
     }
 
+    /// The directory of its log.
+    pub fn place(&self) -> &Arc<Place> {
+        &self.place
+    }
+
     /// The bytes of batches in the segment.
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
@@ -228,16 +233,37 @@ impl Segment {
     /// Renames the segment's files and its producer snapshot to `.deleted`. After a crash in between, what recovery can
     /// rebuild may be missing, but no segment is without its aborted transactions.
     pub fn mark_deleted(&self) -> io::Result<()> {
-        self.note_out();
-        for file in [
-            self.offset_index.entries().file(),
-            self.time_index.entries().file(),
-            &self.log,
-            self.txn_index.file(),
-        ] {
-            file.restage(Stage::Deleted)?;
-        }
+        self.mark_replaced()?;
         self.place.restage(FileName::live(self.base, Kind::ProducerSnapshot), Stage::Deleted)?;
         Ok(())
+    }
+
+    /// The same for a segment in whose place another comes, which begins like it.
+    pub fn mark_replaced(&self) -> io::Result<()> {
+        self.note_out();
+        let [offset_index, time_index, txn_index] = self.indexes();
+        [offset_index, time_index, &self.log, txn_index]
+            .iter()
+            .try_for_each(|file| file.restage(Stage::Deleted))
+    }
+
+    /// Gives the files of a compacted segment the names of another stage, the batches first.
+    pub fn restage(&self, to: Stage) -> io::Result<()> {
+        let [offset_index, time_index, txn_index] = self.indexes();
+        [&self.log, offset_index, time_index, txn_index].iter().try_for_each(|file| file.restage(to))
+    }
+
+    /// Removes the files of a segment that did not become part of the log.
+    pub fn discard(&self) -> io::Result<()> {
+        self.note_out();
+        let [offset_index, time_index, txn_index] = self.indexes();
+        for file in [&self.log, offset_index, time_index, txn_index] {
+            self.place.remove(file.name())?;
+        }
+        Ok(())
+    }
+
+    fn indexes(&self) -> [&LazyFile; 3] {
+        [self.offset_index.entries().file(), self.time_index.entries().file(), self.txn_index.file()]
     }
 }

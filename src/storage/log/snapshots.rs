@@ -63,6 +63,11 @@ impl Snapshots {
         self.0.retain(|at| *at >= offset);
     }
 
+    /// Forgets the snapshots whose files went because no segment begins there any more.
+    pub fn forget(&mut self, is_gone: impl Fn(Offset) -> bool) {
+        self.0.retain(|at| !is_gone(*at));
+    }
+
     /// Removes what no segment begins with, save the latest: the remains of earlier closings.
     pub fn remove_strays(&mut self, place: &Place, segments: &[Arc<Segment>]) -> io::Result<()> {
         let latest = self.latest();

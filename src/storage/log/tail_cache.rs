@@ -109,6 +109,14 @@ impl TailCache {
         }
     }
 
+    /// Drops the batches that begin below `offset`: they are no longer in the log as they were appended.
+    pub fn drop_below(&self, offset: Offset) {
+        let mut tail = locked(&self.tail);
+        while tail.batches.front().is_some_and(|oldest| oldest.base < offset) {
+            self.drop_oldest(&mut tail);
+        }
+    }
+
     pub fn clear(&self) {
         let mut tail = locked(&self.tail);
         self.budget.used.fetch_sub(tail.bytes, Ordering::Relaxed);
@@ -238,6 +246,9 @@ mod tests {
             push(&two, base * 2, 5000, base);
         }
         assert!(budget.used() <= 30_000);
+        two.drop_below(Offset(17));
+        assert_eq!(read(&two, 16, 1 << 20, 100, true), None);
+        assert_eq!(read(&two, 18, 1 << 20, 100, true), Some(expected(&[(18, 5000)])));
         one.expire(TimestampMs(9));
         assert_eq!(read(&one, 16, 1 << 20, 100, true), None);
         assert_eq!(read(&one, 18, 1 << 20, 100, true), Some(expected(&[(18, 5000)])));

@@ -35,6 +35,11 @@ impl TimeIndex {
         &self.entries
     }
 
+    /// The bytes of its entries.
+    pub fn size(&self) -> io::Result<u64> {
+        Ok(u64::from(self.entries.len(increases)?) * ENTRY_LEN as u64)
+    }
+
     /// Whether an index limited to `max_bytes` takes no further entry. One entry is kept in reserve for the roll.
     pub fn is_full(&self, max_bytes: u32) -> io::Result<bool> {
         Ok(self.entries.len(increases)? + 1 >= max_bytes / ENTRY_LEN as u32)

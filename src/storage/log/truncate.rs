@@ -27,6 +27,10 @@ pub struct Doomed {
 }
 
 impl Doomed {
+    pub(super) fn new(place: Arc<Place>, bases: Vec<Offset>) -> Doomed {
+        Doomed { place, bases }
+    }
+
     /// How many segments those are.
     pub fn count(&self) -> usize {
         self.bases.len()
@@ -170,7 +174,7 @@ impl Log {
         self.or_poison("delete", marked)?;
         self.snapshots.forget_before(self.segments[0].base());
         let bases = old.iter().map(|segment| segment.base()).collect();
-        Ok(Some(Doomed { place: self.place.clone(), bases }))
+        Ok(Some(Doomed::new(self.place.clone(), bases)))
     }
 
     /// Removes segments from the newest to the oldest, so that a crash leaves no gap.
@@ -207,8 +211,8 @@ fn find_max_timestamp(segment: &Segment) -> io::Result<()> {
     let mut max = segment.max_timestamp()?;
     let mut walk = HeaderWalk::new(segment, segment.search_from(max.offset)?)?;
     while let Some((_, header)) = walk.advance()? {
-        if header.max_timestamp > max.timestamp {
-            max = TimestampOffset { timestamp: header.max_timestamp, offset: header.last_offset() };
+        if header.newest_timestamp() > max.timestamp {
+            max = TimestampOffset { timestamp: header.newest_timestamp(), offset: header.last_offset() };
         }
     }
     segment.set_max_timestamp(max);

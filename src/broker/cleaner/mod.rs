@@ -1,0 +1,367 @@
+//! Compacts the logs of topics with `cleanup.policy=compact`: threads that take the dirtiest log that is due, one after the
+//! other.
+//!
+//! Must not know how a log is compacted. Invariants: a log is compacted by one thread at a time; one that cannot be compacted is
+//! tried again later and later, and holds up no other.
+
+mod pace;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::checkpoints::Checkpoints;
+use super::clock;
+use super::dynamic_config::DynamicConfig;
+use super::messages::Compact;
+use super::partitions::{Partition, Partitions};
+use super::retention;
+use crate::config::BrokerConfig;
+use crate::storage::checkpoint::OffsetCheckpoint;
+use crate::storage::disk;
+use crate::storage::log::compaction::{
+    Basis, CleanError, CleanLimits, CleanStats, Cleaned, Dirt, MapLimits, Stopped, SwapError, Watch, clean,
+};
+use crate::types::{MonotonicMs, TopicIdPartition};
+use pace::Pace;
+
+/// How long a log rests that could not be compacted; twice as long each further time.
+const REST_MS: i64 = 30_000;
+const REST_MAX_MS: i64 = 3_600_000;
+/// The least that is read at a time, however many threads share the memory.
+const CHUNK_MIN: usize = 16 << 10;
+
+/// The threads. They end when this is stopped, or soon after it is dropped.
+#[derive(Debug)]
+pub struct Cleaner {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    partitions: Partitions,
+    checkpoints: Arc<Checkpoints>,
+    config: Arc<DynamicConfig>,
+    /// Of the digests of keys.
+    secret: u128,
+    pace: Pace,
+    state: Mutex<State>,
+    stopping: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_stopping: bool,
+    running: BTreeSet<usize>,
+    threads: Vec<JoinHandle<()>>,
+    busy: HashSet<TopicIdPartition>,
+    resting: HashMap<TopicIdPartition, Rest>,
+}
+
+/// A log that could not be compacted.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    until: MonotonicMs,
+    ms: i64,
+}
+
+/// What the configuration says now.
+#[derive(Clone, Copy, Debug)]
+struct Settings {
+    threads: usize,
+    backoff_ms: i64,
+    limits: CleanLimits,
+}
+
+impl Settings {
+    fn new(config: &BrokerConfig, secret: u128) -> Settings {
+        let enabled = config.log_cleaner_enable;
+        let threads = usize::try_from(config.log_cleaner_threads).unwrap_or(0);
+        let share = |bytes: i64| usize::try_from(bytes).unwrap_or(0) / threads.max(1);
+        let map = MapLimits {
+            bytes: share(config.log_cleaner_dedupe_buffer_size),
+            load_factor: config.log_cleaner_io_buffer_load_factor,
+            secret,
+        };
+        // One half to read, one to write.
+        let chunk_bytes = (share(i64::from(config.log_cleaner_io_buffer_size)) / 2).max(CHUNK_MIN);
+        Settings {
+            threads: if enabled { threads } else { 0 },
+            backoff_ms: config.log_cleaner_backoff_ms,
+            limits: CleanLimits { map, chunk_bytes },
+        }
+    }
+}
+
+impl Cleaner {
+    /// Starts the first thread, which starts the others as the configuration wants them. `secret` is known to nobody.
+    pub fn start(
+        partitions: Partitions,
+        checkpoints: Arc<Checkpoints>,
+        config: Arc<DynamicConfig>,
+        secret: u128,
+    ) -> io::Result<Cleaner> {
+        let (pace, state, stopping) = Default::default();
+        let shared = Arc::new(Shared { partitions, checkpoints, config, secret, pace, state, stopping });
+        shared.spawn(0)?;
+        Ok(Cleaner { shared })
+    }
+
+    /// Ends the threads, and waits for that. The shards must still be there.
+    pub fn stop(self) {
+        loop {
+            let threads = {
+                let mut state = self.shared.lock();
+                state.is_stopping = true;
+                std::mem::take(&mut state.threads)
+            };
+            self.shared.stopping.notify_all();
+            if threads.is_empty() {
+                return;
+            }
+            for thread in threads {
+                // What it panicked of was told.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Drop for Cleaner {
+    fn drop(&mut self) {
+        self.shared.lock().is_stopping = true;
+        self.shared.stopping.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.lock().is_stopping
+    }
+
+    /// Sleeps. False when the threads are to end.
+    fn sleep(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let mut state = self.lock();
+        while !state.is_stopping {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            state = self.stopping.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        false
+    }
+
+    fn settings(&self) -> Settings {
+        Settings::new(&self.config.latest().broker, self.secret)
+    }
+
+    fn spawn(self: &Arc<Shared>, index: usize) -> io::Result<()> {
+        let mut state = self.lock();
+        if state.is_stopping || !state.running.insert(index) {
+            return Ok(());
+        }
+        let shared = Arc::clone(self);
+        let thread = std::thread::Builder::new().name(format!("cleaner-{index}")).spawn(move || {
+            shared.work(index);
+            shared.lock().running.remove(&index);
+        });
+        match thread {
+            Ok(thread) => state.threads.push(thread),
+            Err(error) => {
+                state.running.remove(&index);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The body of a thread. The first one sees to it that there are as many as there should be.
+    fn work(self: &Arc<Shared>, index: usize) {
+        loop {
+            let settings = self.settings();
+            if index == 0 {
+                for other in 1..settings.threads {
+                    if let Err(error) = self.spawn(other) {
+                        tracing::warn!("Could not start a thread for compaction: {error}");
+                    }
+                }
+            } else if index >= settings.threads {
+                return;
+            }
+            if index < settings.threads && self.compact_one(&settings) {
+                continue;
+            }
+            if index == 0 {
+                // Of compacted logs as well, segments may be deleted.
+                retention::run(&self.partitions, |config| config.compact, || self.is_stopping());
+            }
+            let backoff = Duration::from_millis(u64::try_from(settings.backoff_ms).unwrap_or(0).max(1));
+            if !self.sleep(backoff) {
+                return;
+            }
+        }
+    }
+
+    /// Compacts the dirtiest log that is due. False when there is none, or it is better to wait.
+    fn compact_one(&self, settings: &Settings) -> bool {
+        let Some((id, partition)) = self.choose() else { return false };
+        let began = Instant::now();
+        let outcome = self.compact(id, &partition, settings);
+        let mut state = self.lock();
+        state.busy.remove(&id);
+        match outcome {
+            Ok(None)
+            | Err(CleanError::Stopped(_) | CleanError::Swap(SwapError::Gone | SwapError::Outdated)) => false,
+            Ok(Some((dirt, stats))) => {
+                state.resting.remove(&id);
+                drop(state);
+                tell(&partition, &dirt, &stats, began.elapsed());
+                true
+            }
+            Err(error) => {
+                let rest = state.rest(id);
+                drop(state);
+                self.note_failure(id, &partition, &error, rest);
+                true
+            }
+        }
+    }
+
+    fn choose(&self) -> Option<(TopicIdPartition, Arc<Partition>)> {
+        let (now, all) = (clock::monotonic(), self.partitions.all());
+        let passed_over: HashSet<TopicIdPartition> = {
+            let mut state = self.lock();
+            state.resting.retain(|id, _| all.contains_key(id));
+            let resting = state.resting.iter().filter(|(_, rest)| rest.until > now).map(|(id, _)| *id);
+            resting.chain(state.busy.iter().copied()).collect()
+        };
+        let mut dirtiest: Option<(f64, TopicIdPartition, &Arc<Partition>)> = None;
+        for (id, partition) in &all {
+            let config = partition.log_config();
+            if !config.compact || !partition.directory.is_online() || passed_over.contains(id) {
+                continue;
+            }
+            match partition.view().dirt(&config, partition.cleaned(), clock::wall()) {
+                Ok(dirt) if dirt.is_due(&config) => {
+                    if dirtiest.is_none_or(|(ratio, ..)| dirt.ratio() > ratio) {
+                        dirtiest = Some((dirt.ratio(), *id, partition));
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    let rest = self.lock().rest(*id);
+                    self.note_failure(*id, partition, &CleanError::Read(error), rest);
+                }
+            }
+        }
+        let (_, id, partition) = dirtiest?;
+        self.lock().busy.insert(id).then(|| (id, partition.clone()))
+    }
+
+    fn compact(
+        &self,
+        id: TopicIdPartition,
+        partition: &Arc<Partition>,
+        settings: &Settings,
+    ) -> Result<Option<(Dirt, CleanStats)>, CleanError> {
+        let basis: Basis = self.ask(id, Compact::Begin).ok_or(Stopped)?;
+        let (config, now) = (partition.log_config(), clock::wall());
+        let dirt = basis.view.dirt(&config, partition.cleaned(), now).map_err(CleanError::Read)?;
+        if !dirt.is_due(&config) {
+            return Ok(None);
+        }
+        let mut watch = Watching { shared: self, id, partition };
+        let stats = clean(&basis, &config, &dirt, &settings.limits, now, &mut watch)?;
+        self.ask(id, |reply| Compact::End { basis, upto: stats.upto, reply }).ok_or(Stopped)?;
+        self.checkpoints.write(OffsetCheckpoint::Cleaner);
+        Ok(Some((dirt, stats)))
+    }
+
+    /// Asks the shard of a partition; `None` when the partition is not there any more.
+    fn ask<T>(
+        &self,
+        id: TopicIdPartition,
+        question: impl FnOnce(oneshot::Sender<T>) -> Compact,
+    ) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.partitions.compact(id, question(reply));
+        answer.blocking_recv().ok()
+    }
+
+    fn note_failure(&self, id: TopicIdPartition, partition: &Arc<Partition>, error: &CleanError, rest: Rest) {
+        if !self.is_hosted(id, partition) {
+            return;
+        }
+        tracing::warn!(
+            partition = %partition.name,
+            "could not be compacted, and is left as it is for {} s: {error}",
+            rest.ms / 1000
+        );
+        if let CleanError::Write(error) = error
+            && !disk::is_full(error)
+        {
+            partition.directory.fail(&format!("compact {}", partition.name), error);
+        }
+    }
+
+    fn is_hosted(&self, id: TopicIdPartition, partition: &Arc<Partition>) -> bool {
+        self.partitions.get(&id).is_some_and(|hosted| Arc::ptr_eq(&hosted, partition))
+            && partition.directory.is_online()
+    }
+}
+
+impl State {
+    /// Has a log rest, longer than the last time.
+    fn rest(&mut self, id: TopicIdPartition) -> Rest {
+        let ms = self.resting.get(&id).map_or(REST_MS, |rest| (rest.ms * 2).min(REST_MAX_MS));
+        let rest = Rest { until: clock::monotonic().plus(ms), ms };
+        self.resting.insert(id, rest);
+        rest
+    }
+}
+
+/// What a compaction looks after while it runs.
+struct Watching<'a> {
+    shared: &'a Shared,
+    id: TopicIdPartition,
+    partition: &'a Arc<Partition>,
+}
+
+impl Watch for Watching<'_> {
+    fn spend(&mut self, bytes: usize) -> Result<(), Stopped> {
+        let rate = self.shared.config.latest().broker.log_cleaner_io_max_bytes_per_second;
+        let goes_on = self.shared.sleep(self.shared.pace.spend(bytes, rate, Instant::now()));
+        let is_wanted = self.partition.log_config().compact && self.shared.is_hosted(self.id, self.partition);
+        if goes_on && is_wanted { Ok(()) } else { Err(Stopped) }
+    }
+
+    fn swap(&mut self, cleaned: Cleaned) -> Result<(), SwapError> {
+        self.shared.ask(self.id, |reply| Compact::Swap(cleaned, reply)).unwrap_or(Err(SwapError::Gone))
+    }
+}
+
+fn tell(partition: &Partition, dirt: &Dirt, stats: &CleanStats, took: Duration) {
+    let more = if stats.map_was_full { "; there are more keys than the memory for them holds" } else { "" };
+    tracing::info!(
+        partition = %partition.name,
+        "compacted from offset {} to {} in {:.1} s: {} bytes became {}{more}",
+        dirt.from,
+        stats.upto,
+        took.as_secs_f64(),
+        stats.bytes_before,
+        stats.bytes_after,
+    );
+}
+
+#[cfg(test)]
+mod tests;

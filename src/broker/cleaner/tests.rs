@@ -1,0 +1,141 @@
+//! The threads of compaction with shards, flushers and logs on the real disk.
+
+use super::super::directory::Directory;
+use super::super::flusher::DEFAULT_THREADS;
+use super::super::log_dirs::LogDirs;
+use super::super::mailbox::{Message, mailbox, spawn};
+use super::super::outbox::{Inlets, outlets};
+use super::super::rig::{ME, id, lead, new_host, open_dir};
+use super::super::shard::Shard;
+use super::super::start_tests::layers;
+use super::*;
+use crate::replica::Acks;
+use crate::storage::checkpoint::read_offsets;
+use crate::storage::disk::{Disk, OpenMode, RealDisk};
+use crate::storage::log::{Budgets, LogConfig, Origin};
+use crate::types::{Offset, TimestampMs};
+use crate::wire::batch_builder::BatchBuilder;
+
+const SECRET: u128 = 7;
+
+struct World {
+    dir: tempfile::TempDir,
+    partitions: Partitions,
+    checkpoints: Arc<Checkpoints>,
+    runtime: tokio::runtime::Runtime,
+    _inlets: Inlets,
+}
+
+impl World {
+    /// Partitions of a compacted topic with records of few keys in several segments.
+    fn new(count: i32) -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let (sender, inbox) = mailbox(8);
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let directory = Directory::new(0, open_dir(&disk, dir.path()), vec![sender.clone()], DEFAULT_THREADS);
+        let directory = Arc::new(directory);
+        let partitions = Partitions::new(vec![sender]);
+        let (outlets, inlets) = outlets();
+        spawn(0, Shard::new(0, ME, outlets), inbox).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let config = LogConfig { segment_bytes: 400, compact: true, delete: false, ..LogConfig::default() };
+        runtime.block_on(async {
+            for partition in 0..count {
+                let host = new_host(&disk, &directory, id(1, partition), config.clone(), lead(1, &[1]));
+                partitions.update(|table| {
+                    table.insert(host.partition.id, host.partition.clone());
+                });
+                partitions.shard_of(&host.partition.id).send(Message::Host(Box::new(host))).await;
+                for index in 0..40 {
+                    let mut builder = BatchBuilder::new();
+                    builder.push(TimestampMs(1000), Some(&[index % 3]), Some(b"value"), &[]);
+                    let appends = vec![(id(1, partition), builder.build().unwrap())];
+                    let sent = partitions.produce(Some(Acks::All), Origin::Client, 30_000, appends).await;
+                    assert!(sent.all().await.iter().all(Result::is_ok));
+                }
+            }
+        });
+        let budgets = Budgets::new(1 << 20, 1 << 20, 100);
+        let dirs = LogDirs::scan(ME, disk.clone(), vec![directory], Vec::new(), budgets);
+        let checkpoints = Arc::new(Checkpoints::new(disk, partitions.clone(), Arc::new(dirs)));
+        World { dir, partitions, checkpoints, runtime, _inlets: inlets }
+    }
+
+    fn cleaner(&self, overrides: &[(&str, &str)]) -> Cleaner {
+        let config = Arc::new(DynamicConfig::new(ME, layers(overrides)));
+        Cleaner::start(self.partitions.clone(), self.checkpoints.clone(), config, SECRET).unwrap()
+    }
+
+    fn partition(&self, index: i32) -> Arc<Partition> {
+        self.partitions.get(&id(1, index)).unwrap()
+    }
+
+    fn close(self) {
+        let World { partitions, runtime, .. } = self;
+        runtime.block_on(partitions.close());
+    }
+}
+
+fn wait_until(what: impl Fn() -> bool) {
+    while !what() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_compacted_rests_and_holds_up_no_other() {
+    let world = World::new(3);
+    let sizes = |index| world.partition(index).view().size_in_bytes();
+    let before = sizes(0);
+    // A damaged batch in the middle of a segment, and in its offsets rather than in its records.
+    let path = world.dir.path().join("topic1-1").join("00000000000000000000.log");
+    let file = RealDisk.open(&path, OpenMode::Write).unwrap();
+    file.write_all_at(&[std::io::IoSlice::new(&[0xff; 40])], 100).unwrap();
+    let cleaner = world.cleaner(&[("log.cleaner.backoff.ms", "5"), ("log.cleaner.threads", "2")]);
+    wait_until(|| [0, 2].iter().all(|index| world.partition(*index).cleaned().is_some()));
+    wait_until(|| !cleaner.shared.lock().resting.is_empty());
+    assert!(sizes(0) < before / 2 && sizes(2) < before / 2 && sizes(1) == before);
+    assert_eq!(world.partition(1).cleaned(), None);
+    assert!(world.partition(1).directory.is_online());
+    assert_eq!(cleaner.shared.lock().resting.keys().collect::<Vec<_>>(), [&id(1, 1)]);
+    cleaner.stop();
+    let said = read_offsets(&RealDisk, world.dir.path(), OffsetCheckpoint::Cleaner).unwrap();
+    let mut said: Vec<_> = said.into_iter().map(|(name, offset)| (name.to_string(), offset)).collect();
+    said.sort();
+    let upto = |index| world.partition(index).cleaned().unwrap();
+    assert_eq!(said, [("topic1-0".to_owned(), upto(0)), ("topic1-2".to_owned(), upto(2))]);
+    assert!(upto(0) > Offset(30));
+    world.close();
+}
+
+#[test]
+fn each_further_failure_is_followed_by_a_longer_rest() {
+    let mut state = State::default();
+    let rests: Vec<i64> = (0..9).map(|_| state.rest(id(1, 0)).ms / 1000).collect();
+    assert_eq!(rests, [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]);
+    assert_eq!(state.rest(id(1, 1)).ms, REST_MS);
+}
+
+#[test]
+fn threads_that_wait_for_their_pace_stop_at_once() {
+    let world = World::new(2);
+    let slow = [("log.cleaner.backoff.ms", "1"), ("log.cleaner.io.max.bytes.per.second", "1")];
+    let cleaner = world.cleaner(&slow);
+    wait_until(|| cleaner.shared.lock().busy.len() == 1);
+    cleaner.stop();
+    let left = std::fs::read_dir(world.dir.path().join("topic1-0")).unwrap();
+    let names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| name.ends_with(".cleaned")).count(), 0);
+    world.close();
+}
+
+#[test]
+fn the_configuration_says_how_many_threads_share_how_much() {
+    let settings = |overrides: &[(&str, &str)]| Settings::new(&layers(overrides).broker_config(), SECRET);
+    let default = settings(&[]);
+    assert_eq!((default.threads, default.limits.map.bytes), (1, 128 << 20));
+    assert_eq!(default.limits.chunk_bytes, 256 << 10);
+    let two = settings(&[("log.cleaner.threads", "2")]);
+    assert_eq!((two.threads, two.limits.map.bytes, two.limits.chunk_bytes), (2, 64 << 20, 128 << 10));
+    assert_eq!(settings(&[("log.cleaner.enable", "false")]).threads, 0);
+}

@@ -187,6 +187,30 @@ fn directories_are_formatted_once() {
 }
 
 #[test]
+fn a_directory_is_verified_while_no_node_has_it() {
+    let place = Place::new();
+    place.run(&["storage", "verify"]).expect(0).says("does not exist");
+    place.format();
+    place.run(&["storage", "verify"]).expect(0).says("0 partitions, 0 records");
+    let partition = place.path("a").join("topic-0");
+    std::fs::create_dir(&partition).unwrap();
+    let log = partition.join("00000000000000000000.log");
+    std::fs::write(&log, b"").unwrap();
+    place
+        .run(&["storage", "verify"])
+        .expect(0)
+        .says("1 partitions")
+        .says("is missing; a start builds it anew");
+    std::fs::write(partition.join("00000000000000000100.log"), b"").unwrap();
+    std::fs::write(&log, [0xff; 100]).unwrap();
+    let told = place.run(&["storage", "verify"]).expect(1);
+    told.says(&format!("damaged: {} at 0: 100 bytes are no whole batch", log.display()));
+    std::fs::remove_dir_all(&partition).unwrap();
+    let _node = place.start();
+    place.run(&["storage", "verify"]).expect(1).complains("in use");
+}
+
+#[test]
 fn what_cannot_be_formatted_is_refused_before_anything_is_written() {
     let place = Place::new();
     let id = random_uuid();

@@ -118,6 +118,11 @@ pub enum StorageCommand {
         #[command(flatten)]
         settings: Settings,
     },
+    /// Read all records and say what is damaged; the node must not run
+    Verify {
+        #[command(flatten)]
+        settings: Settings,
+    },
     /// Print a new id, as --cluster-id wants it
     RandomUuid,
 }

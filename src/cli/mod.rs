@@ -10,6 +10,7 @@ mod metadata;
 pub mod node;
 mod serve;
 mod storage;
+mod verify;
 mod voters;
 
 use std::path::Path;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::args::{FormatArgs, StorageCommand};
 use super::bootstrap::{self, Bootstrap};
 use super::voters::{self, Voters};
-use super::{Failure, directories, load};
+use super::{Failure, directories, load, verify};
 use crate::config::{Config, NodeConfig};
 use crate::metadata::MetadataVersion;
 use crate::metadata::features::{KRAFT_VERSION, METADATA_VERSION, level_records};
@@ -25,6 +25,7 @@ pub fn run(command: StorageCommand) -> Result<(), Failure> {
             Ok(())
         }
         StorageCommand::Info { settings } => info(&load(settings)?),
+        StorageCommand::Verify { settings } => verify::run(&load(settings)?),
         StorageCommand::Format(args) => format(args),
     }
 }

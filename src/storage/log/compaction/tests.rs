@@ -5,7 +5,7 @@
 //! same last values; no key has two values in the compacted part; tombstones stay for their time; what is known of
 //! producers and transactions is the same; the log ends where it did, and recovery finds no holes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,11 +59,16 @@ enum Op {
     Clean {
         keys_max: usize,
     },
-    /// Stops at so many renames, then the power is lost, or only the process.
+    /// Fails after so many calls of a kind, then the power is lost, or only the process.
     CleanAndCrash {
-        renames: u32,
+        on: FaultOn,
+        after: u32,
         seed: Option<u64>,
     },
+    /// Drops some of the batches that were not flushed.
+    Truncate(usize),
+    /// Only so many bytes are kept.
+    Retain(i64),
     Flush,
     Close,
     Crash(u64),
@@ -72,6 +77,13 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let records = || prop::collection::vec((0..6u8, prop::bool::weighted(0.75)), 1..5);
     let compression = prop_oneof![3 => Just(Compression::None), 1 => Just(Compression::Zstd)];
+    let on = prop_oneof![
+        4 => Just(FaultOn::Rename),
+        1 => Just(FaultOn::Write),
+        1 => Just(FaultOn::Sync),
+        1 => Just(FaultOn::Open),
+        1 => Just(FaultOn::Remove),
+    ];
     let keys_max = prop_oneof![3 => Just(1000usize), 1 => 1..4usize];
     prop_oneof![
         10 => (records(), compression)
@@ -81,8 +93,10 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(half, result)| Op::EndTxn { producer: half * 2 + 1, result }),
         2 => (1..150i64).prop_map(Op::Pass),
         5 => keys_max.prop_map(|keys_max| Op::Clean { keys_max }),
-        2 => (0..24u32, prop::option::weighted(0.7, any::<u64>()))
-            .prop_map(|(renames, seed)| Op::CleanAndCrash { renames, seed }),
+        3 => (on, 0..24u32, prop::option::weighted(0.7, any::<u64>()))
+            .prop_map(|(on, after, seed)| Op::CleanAndCrash { on, after, seed }),
+        1 => (0..10usize).prop_map(Op::Truncate),
+        1 => (0..4000i64).prop_map(Op::Retain),
         2 => Just(Op::Flush),
         1 => Just(Op::Close),
         1 => any::<u64>().prop_map(Op::Crash),
@@ -96,6 +110,8 @@ struct World {
     written: BTreeMap<Offset, Written>,
     /// By offset, with the producer.
     markers: BTreeMap<Offset, (i64, TxnResult)>,
+    /// Where batches began.
+    bases: BTreeSet<Offset>,
     sequences: BTreeMap<i64, i32>,
     cleaned: Option<Offset>,
     /// When each tombstone was first part of what was compacted.
@@ -145,13 +161,14 @@ impl World {
         });
         let args = open_args(Offset::ZERO, Offset::ZERO, false);
         let log = Log::create(Arc::new(disk.clone()), Path::new(DIR), config.clone(), &args).unwrap();
-        let (written, markers, sequences, tombstones_met) = Default::default();
+        let (written, markers, bases, sequences, tombstones_met) = Default::default();
         World {
             disk,
             config,
             log,
             written,
             markers,
+            bases,
             sequences,
             cleaned: None,
             tombstones_met,
@@ -184,16 +201,27 @@ impl World {
                 assert!(stats.is_none_or(|stats| Some(stats.upto) > cleaned));
                 self.check_compact(stats);
             }
-            Op::CleanAndCrash { renames, seed } => {
-                self.disk.fail(FaultOn::Rename, "", *renames, io::ErrorKind::Other, None);
-                let _ = self.clean(1000);
-                self.disk.heal();
+            Op::CleanAndCrash { on, after, seed } => {
+                let _ = self.clean_until(1000, Some((*on, *after)));
                 match seed {
                     Some(seed) => self.disk.crash(*seed),
                     None => self.disk.kill(),
                 }
                 self.reopen(false);
             }
+            Op::Truncate(back) => {
+                let flushed = self.log.flushed();
+                let unflushed: Vec<Offset> = self.bases.iter().copied().filter(|at| *at >= flushed).collect();
+                if let Some(to) = unflushed.len().checked_sub(back + 1).map(|at| unflushed[at]) {
+                    self.log.truncate_to(to, TimestampMs(self.now)).unwrap();
+                    self.forget_from(to);
+                    self.epoch += 1;
+                    self.log.assign_epoch_start(LeaderEpoch(self.epoch));
+                    // Or a crash could bring back what was cut.
+                    self.log.flush().unwrap();
+                }
+            }
+            Op::Retain(bytes) => self.retain(*bytes),
             Op::Flush => {
                 self.log.flush().unwrap();
                 self.recovery_point = self.log.flushed();
@@ -225,7 +253,32 @@ impl World {
         self.write(&builder.build().unwrap(), Origin::Client);
     }
 
+    /// Only where no transaction is open, since of one that began before the log's start less may be known later.
+    fn retain(&mut self, bytes: i64) {
+        if self.log.last_stable() < self.log.high_watermark() {
+            return;
+        }
+        let config = LogConfig { delete: true, retention_bytes: bytes, ..(*self.config).clone() };
+        self.log.update_config(Arc::new(LogConfig { retention_ms: -1, ..config }));
+        let retained = self.log.retain(TimestampMs(self.now), 2).unwrap();
+        self.log.update_config(self.config.clone());
+        if let Some(doomed) = retained.doomed {
+            doomed.remove().unwrap();
+        }
+    }
+
+    fn forget_from(&mut self, end: Offset) {
+        self.written.retain(|offset, _| *offset < end);
+        self.markers.retain(|offset, _| *offset < end);
+        self.bases.retain(|offset| *offset < end);
+        self.sequences.clear();
+        for producer in self.log.producers().active_producers() {
+            self.sequences.insert(producer.producer_id.0, producer.last_sequence + 1);
+        }
+    }
+
     fn write(&mut self, batch: &Bytes, origin: Origin) {
+        self.bases.insert(self.log.log_end());
         let coordinated = Coordinated { verified: Verified::Waived, ..Coordinated::default() };
         let (epoch, now) = (LeaderEpoch(self.epoch), TimestampMs(self.now));
         let appended = self.log.append_coordinated(batch, epoch, origin, coordinated, now).unwrap();
@@ -246,6 +299,15 @@ impl World {
 
     /// Everything that is flushed is committed here.
     fn clean(&mut self, keys_max: usize) -> Result<Option<CleanStats>, CleanError> {
+        self.clean_until(keys_max, None)
+    }
+
+    /// The same on a disk that fails after so many calls.
+    fn clean_until(
+        &mut self,
+        keys_max: usize,
+        fault: Option<(FaultOn, u32)>,
+    ) -> Result<Option<CleanStats>, CleanError> {
         self.log.set_high_watermark(self.log.flushed());
         let dirt = self.dirt();
         if !dirt.is_due(&self.config) {
@@ -260,9 +322,13 @@ impl World {
         }
         let basis = self.log.compaction_basis();
         let config = self.config.clone();
+        if let Some((on, after)) = fault {
+            self.disk.fail(on, "", after, io::ErrorKind::Other, None);
+        }
         let mut swapping = Swapping { log: &mut self.log, doomed: Vec::new() };
         let result = clean(&basis, &config, &dirt, &limits(keys_max), TimestampMs(self.now), &mut swapping);
         let doomed = swapping.doomed;
+        self.disk.heal();
         // Who had begun to read is served, whatever is open.
         for segment in before.segments.iter() {
             segment.log_file().release();
@@ -287,12 +353,7 @@ impl World {
         let end = self.log.log_end();
         assert!(end >= flushed, "{end} < {flushed}");
         assert!(!self.log.recovered().lost_flushed);
-        self.written.retain(|offset, _| *offset < end);
-        self.markers.retain(|offset, _| *offset < end);
-        self.sequences.clear();
-        for producer in self.log.producers().active_producers() {
-            self.sequences.insert(producer.producer_id.0, producer.last_sequence + 1);
-        }
+        self.forget_from(end);
         self.cleaned = self.cleaned.filter(|cleaned| *cleaned <= end);
         self.epoch += 1;
         // Nothing unfinished is left.
@@ -373,7 +434,7 @@ impl World {
             }
         }
         let mut expected = BTreeMap::new();
-        for (offset, written) in self.written.range(..last_stable) {
+        for (offset, written) in self.written.range(view.log_start.min(last_stable)..last_stable) {
             if !self.is_aborted(*offset, written) {
                 expected.insert(&written.key, (*offset, &written.value));
             }
@@ -459,7 +520,7 @@ fn a_swap_that_stops_at_any_rename_is_finished_or_undone() {
             let mut world = repetitive();
             world.step(&Op::EndTxn { producer: 1, result: TxnResult::Abort });
             let before = world.records().len();
-            world.step(&Op::CleanAndCrash { renames, seed });
+            world.step(&Op::CleanAndCrash { on: FaultOn::Rename, after: renames, seed });
             let after = world.records().len();
             assert!(after <= before);
             finished += usize::from(after < before);

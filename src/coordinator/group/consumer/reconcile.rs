@@ -122,3 +122,7 @@ impl Towards<'_> {
         Some(next)
     }
 }
+
+#[cfg(test)]
+#[path = "reconcile_tests.rs"]
+mod tests;

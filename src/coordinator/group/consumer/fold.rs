@@ -1,12 +1,14 @@
 //! The only place where hard state changes: a record is taken in, of the log or just made. What follows from the members,
 //! such as who holds a partition, is kept in step here.
 
+use std::collections::HashMap;
+
 use super::super::record::Record;
 use super::super::{Name, Out};
 use super::member::{Classic, LEAVE_EPOCH, Member, MemberState, Owned};
 use super::stored::{name, owned_from, target_from};
 use super::{ConsumerGroup, Demand, Resolved};
-use crate::types::TimestampMs;
+use crate::types::{PartitionIndex, TimestampMs, TopicId};
 use crate::wire::messages::groups::{
     ConsumerGroupCurrentMemberAssignmentValue, ConsumerGroupMemberMetadataValue,
     ConsumerGroupRegularExpressionValue,
@@ -39,11 +41,11 @@ impl ConsumerGroup {
                 self.target.remove(key.member_id.as_str());
             }
             Record::ConsumerGroupCurrentMemberAssignment(key, Some(value)) => {
-                self.change_member(&name(&key.member_id), |member| place(member, value));
+                self.place_member(&name(&key.member_id), |member| place(member, value));
             }
             Record::ConsumerGroupCurrentMemberAssignment(key, None) => {
                 if self.members.contains_key(key.member_id.as_str()) {
-                    self.change_member(&name(&key.member_id), |member| {
+                    self.place_member(&name(&key.member_id), |member| {
                         member.epoch = LEAVE_EPOCH;
                         member.previous_epoch = LEAVE_EPOCH;
                         member.assigned = Owned::new();
@@ -73,6 +75,14 @@ impl ConsumerGroup {
         let mut member = self.members.get(id).cloned().unwrap_or_else(Member::new);
         change(&mut member);
         self.put_member(id, Some(member));
+    }
+
+    /// Changes what a member has, and nothing of what it asks for.
+    fn place_member(&mut self, id: &Name, place: impl FnOnce(&mut Member)) {
+        let Some(member) = self.members.get_mut(id) else { return self.change_member(id, place) };
+        disown(&mut self.owners, id, member);
+        place(member);
+        self.owners.extend(member.held().map(|partition| (partition, id.clone())));
     }
 
     fn put_member(&mut self, id: &Name, member: Option<Member>) {
@@ -121,11 +131,7 @@ impl ConsumerGroup {
         {
             self.instances.remove(instance);
         }
-        for partition in member.held() {
-            if self.owners.get(&partition) == Some(id) {
-                self.owners.remove(&partition);
-            }
-        }
+        disown(&mut self.owners, id, member);
     }
 
     fn put_regex(&mut self, regex: Name, resolved: Option<Resolved>) {
@@ -147,6 +153,14 @@ impl ConsumerGroup {
         change(demand);
         if *demand == Demand::default() {
             self.demand.remove(topic);
+        }
+    }
+}
+
+fn disown(owners: &mut HashMap<(TopicId, PartitionIndex), Name>, id: &Name, member: &Member) {
+    for partition in member.held() {
+        if owners.get(&partition) == Some(id) {
+            owners.remove(&partition);
         }
     }
 }

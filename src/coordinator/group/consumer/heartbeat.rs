@@ -66,6 +66,10 @@ impl ConsumerGroup {
         request: &Heartbeat,
         out: &mut Out,
     ) -> Result<HeartbeatReply, HeartbeatError> {
+        if let Some(reply) = self.stay_as_it_is(context, config, request) {
+            self.refresh_regexes(context, watch, config, self.matched_at(), out);
+            return Ok(reply);
+        }
         if !self.has_room_for(&request.member_id, request.instance_id.as_ref(), config) {
             return Err(HeartbeatError::MaxSizeReached);
         }
@@ -96,6 +100,38 @@ impl ConsumerGroup {
         let reply = self.reply(&id, &before, config, request);
         self.refresh_regexes(context, watch, config, matched_at, out);
         Ok(reply)
+    }
+
+    /// Most heartbeats say only that the member is there, and find nothing to do.
+    fn stay_as_it_is(
+        &mut self,
+        context: &Context<'_>,
+        config: &ConsumerConfig,
+        request: &Heartbeat,
+    ) -> Option<HeartbeatReply> {
+        let (id, member) = self.members.get_key_value(&request.member_id)?;
+        let asks_nothing = request.topics.is_none()
+            && request.regex.is_none()
+            && request.rack.is_none()
+            && request.assignor.is_none()
+            && request.rebalance_timeout_ms.is_none()
+            && (request.instance_id.is_none() || request.instance_id == member.instance_id)
+            && (&request.client_id, &request.client_host) == (&member.client_id, &member.client_host)
+            && !member.is_classic();
+        let has_all = request.member_epoch == member.epoch
+            && member.is_reconciled_to(self.target_epoch)
+            && self.target_epoch >= self.epoch
+            && !self.has_news(context);
+        if !asks_nothing || !has_all {
+            return None;
+        }
+        self.timers.set_session(id, context.now.monotonic.plus(config.session_timeout_ms.into()));
+        Some(HeartbeatReply {
+            member_id: id.clone(),
+            member_epoch: member.epoch,
+            heartbeat_interval_ms: config.heartbeat_interval_ms,
+            assignment: None,
+        })
     }
 
     /// Whether there is a place for the member. Who has one, or comes back to one, keeps it.

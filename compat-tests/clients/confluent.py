@@ -1,9 +1,10 @@
 """Client driver: confluent-kafka, which is today's librdkafka, from Python."""
 import sys
+import threading
 import time
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic,
                                    OffsetSpec, ResourceType)
 
@@ -149,6 +150,59 @@ class Confluent:
 
     def op_delete_records(self, topic, partition, before):
         return result(self.admin.delete_records([TopicPartition(topic, partition, before)])).low_watermark
+
+    # Groups
+
+    def op_read_as_group(self, topic, group, count, members=1, protocol="classic"):
+        records, failures, enough = [], [], threading.Event()
+
+        def commit(consumer, _):
+            try:
+                consumer.commit(asynchronous=False)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._NO_OFFSET:
+                    failures.append(error)
+
+        def member():
+            consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "group.protocol": protocol,
+                                 "enable.auto.commit": False, "auto.offset.reset": "earliest"})
+            consumer.subscribe([topic], on_revoke=commit)
+            deadline = time.monotonic() + LIMIT_S
+            while not enough.is_set() and not failures and time.monotonic() < deadline:
+                for message in consumer.consume(10, 0.1):
+                    if message.error() is None:
+                        records.append({"partition": message.partition(), **self._record(message)})
+                    elif not message.error().retriable():
+                        failures.append(KafkaException(message.error()))
+                if len(records) >= count:
+                    enough.set()
+            commit(consumer, None)
+            consumer.close()
+
+        threads = [threading.Thread(target=member) for _ in range(members)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failure(failures[0].args[0])
+        return records
+
+    def op_committed(self, group, topic):
+        asked = ConsumerGroupTopicPartitions(group)
+        found = result(self.admin.list_consumer_group_offsets([asked])).topic_partitions
+        return {str(p.partition): p.offset for p in found if p.topic == topic and p.error is None}
+
+    def op_describe_group(self, group):
+        described = result(self.admin.describe_consumer_groups([group]))
+        return {"state": described.state.name, "members": len(described.members)}
+
+    def op_list_groups(self):
+        listed = self.admin.list_consumer_groups().result(LIMIT_S)
+        return sorted(group.group_id for group in listed.valid)
+
+    def op_delete_group(self, group):
+        result(self.admin.delete_consumer_groups([group]))
 
 
 if __name__ == "__main__":

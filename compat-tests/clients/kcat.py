@@ -4,10 +4,14 @@ kcat sets no timestamps, one set of headers per run (with text values), and cann
 One run is made for each group of records that agree in partition and headers.
 """
 import itertools
+import queue
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 from protocol import KafkaFailure, decode, encode, serve
@@ -114,6 +118,34 @@ class Kcat:
             out = rest[value_end + 1:]
         return records
 
+    def op_read_as_group(self, topic, group, count, members=1, protocol="classic"):
+        # Every member prints as it reads; they end, and commit, on SIGINT.
+        command = ["kcat", "-b", self.bootstrap, "-u", "-X", "auto.offset.reset=earliest", "-f", "%p %o %s\\n", "-G", group, topic]
+        running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr) for _ in range(members)]
+        lines = queue.Queue()
+
+        def pump(process):
+            for line in process.stdout:
+                lines.put(line)
+
+        pumps = [threading.Thread(target=pump, args=(process,)) for process in running]
+        for thread in pumps:
+            thread.start()
+        records, deadline = [], time.monotonic() + LIMIT_S
+        while len(records) < count and time.monotonic() < deadline:
+            try:
+                partition, offset, value = lines.get(timeout=0.2).decode().rstrip("\n").split(" ", 2)
+            except queue.Empty:
+                continue
+            records.append({"partition": int(partition), "offset": int(offset), "value": encode(value.encode())})
+        for process in running:
+            process.send_signal(signal.SIGINT)
+        for process in running:
+            process.wait(LIMIT_S)
+        for thread in pumps:
+            thread.join()
+        return records
+
     def op_list_offset(self, topic, partition, spec):
         spec = {"earliest": "-2", "latest": "-1"}.get(spec, spec)
         if not spec.lstrip("-").isdigit():
@@ -125,4 +157,4 @@ class Kcat:
 if __name__ == "__main__":
     version = subprocess.run(["kcat", "-V"], capture_output=True, text=True).stdout
     version = f"kcat {re.search('Version ([0-9.]+)', version)[1]}, librdkafka {re.search('librdkafka ([0-9.]+)', version)[1]}"
-    serve(Kcat(sys.argv[1]), version, {"timestamps": False, "records": "kcat", "max_timestamp": False})
+    serve(Kcat(sys.argv[1]), version, {"timestamps": False, "records": "kcat", "max_timestamp": False, "group_protocols": ["classic"]})

@@ -24,6 +24,8 @@ ERRORS = {
     "Config": "INVALID_CONFIG",  # found by the tool itself
     "RecordTooLarge": "MESSAGE_TOO_LARGE",
     "OffsetOutOfRange": "OFFSET_OUT_OF_RANGE",
+    "GroupIdNotFound": "GROUP_ID_NOT_FOUND",
+    "GroupNotEmpty": "NON_EMPTY_GROUP",
 }
 MAINS = {
     "topics": "org.apache.kafka.tools.TopicCommand",
@@ -33,6 +35,7 @@ MAINS = {
     "get-offsets": "org.apache.kafka.tools.GetOffsetShell",
     "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
 }
 
 
@@ -46,7 +49,7 @@ class Tools:
         both = (done.stdout + done.stderr).decode(errors="replace")
         sys.stderr.write(f"$ {tool} {' '.join(map(str, arguments))} -> {done.returncode}\n{done.stderr.decode(errors='replace')}")
         thrown = re.search(r"\b(\w{1,60})Exception\b", re.sub(r"\b(Execution|Completion|TopicCommand\w{0,60})Exception", "", both))
-        if thrown and (done.returncode != 0 or tool in ("producer", "delete-records")):
+        if thrown and (done.returncode != 0 or tool in ("producer", "delete-records", "groups")):
             raise KafkaFailure(ERRORS.get(thrown.group(1), thrown.group(1)), both[-500:])
         if done.returncode != 0:
             raise KafkaFailure("TOOL", both[-500:])
@@ -132,6 +135,40 @@ class Tools:
         return {"offset": int(at.partition(":")[2]), "timestamp": int(stamp),
                 "timestamp_type": {"CreateTime": "create", "LogAppendTime": "append"}.get(kind, "none"),
                 "key": text(key), "value": text(value), "headers": [[name, text(word)] for name, word in pairs]}
+
+    # Groups
+
+    def op_read_as_group(self, topic, group, count, members=1, protocol="classic"):
+        # One member after the other: the first ends when it has read its share.
+        records = []
+        for share in [count // members] * (members - 1) + [count - count // members * (members - 1)]:
+            out = self.run("consumer", "--topic", topic, "--group", group, "--from-beginning", "--max-messages", share,
+                           "--timeout-ms", 30000, "--command-property", f"group.protocol={protocol}",
+                           "--formatter-property", "print.partition=true", "--formatter-property", "print.offset=true").decode()
+            for line in filter(None, out.split("\n")):
+                partition, offset, value = line.split("\t", 2)
+                records.append({"partition": int(partition.partition(":")[2]), "offset": int(offset.partition(":")[2]),
+                                "value": encode(value.encode())})
+        return records
+
+    def op_committed(self, group, topic):
+        out = self.run("groups", "--describe", "--group", group, "--offsets").decode()
+        rows = re.findall(rf"^{re.escape(group)}\s+{re.escape(topic)}\s+(\d+)\s+(\d+)", out, re.M)
+        return {partition: int(offset) for partition, offset in rows}
+
+    def op_describe_group(self, group):
+        out = self.run("groups", "--describe", "--group", group, "--state").decode()
+        state, members = re.search(rf"^{re.escape(group)}\s.*?(\w+)\s+(\d+)\s*$", out, re.M).groups()
+        return {"state": state.upper(), "members": int(members)}
+
+    def op_list_groups(self):
+        return sorted(self.run("groups", "--list").decode().split())
+
+    def op_delete_group(self, group):
+        self.run("groups", "--delete", "--group", group)
+
+    def op_reset_group(self, group, topic, to):
+        self.run("groups", "--reset-offsets", "--group", group, "--topic", topic, *to, "--execute")
 
     # Offsets
 

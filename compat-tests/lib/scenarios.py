@@ -366,6 +366,59 @@ def log_directories_tell_sizes(subject):
         raise Failed(f"the partition's size is told as {size} bytes")
 
 
+# Groups
+
+def group_records(first, count):
+    return [record(None, f"value {n}", partition=n % 4) for n in range(first, first + count)]
+
+
+def places(records):
+    return sorted((r["partition"], r["offset"]) for r in records)
+
+
+def group_scenario(protocol):
+    @needs("read_as_group")
+    def run(subject):
+        """Two members share the partitions out and commit; who comes later goes on where they have stopped."""
+        if protocol not in subject.features.get("group_protocols", ["classic", "consumer"]):
+            return
+        topic = group = f"shared-{protocol}-{subject.name}"
+        subject.create(topic, partitions=4)
+        subject.helper.call("produce", topic=topic, records=group_records(0, 40))
+        got = subject.driver.call("read_as_group", topic=topic, group=group, count=40, members=2, protocol=protocol)
+        expect(places(got), [(p, o) for p in range(4) for o in range(10)], "partitions and offsets, each once")
+        expect(sorted(decode(r["value"]) for r in got), sorted(f"value {n}".encode() for n in range(40)), "the values")
+        expect(subject.call("committed", group=group, topic=topic), {str(p): 10 for p in range(4)}, "the committed offsets")
+        subject.helper.call("produce", topic=topic, records=group_records(40, 8))
+        got = subject.driver.call("read_as_group", topic=topic, group=group, count=8, members=1, protocol=protocol)
+        expect(places(got), [(p, o) for p in range(4) for o in (10, 11)], "what came later")
+        if group not in subject.call("list_groups"):
+            raise Failed("the list lacks the group")
+        expect(subject.helper.call("describe_group", group=group), {"state": "EMPTY", "members": 0}, "the group without members")
+        subject.call("delete_group", group=group)
+        refused("GROUP_ID_NOT_FOUND", subject.call, "delete_group", group=group)
+    run.__name__ = f"{protocol}_groups_share_a_topic"
+    scenario(run)
+
+
+for one in ["classic"]:
+    group_scenario(one)
+
+
+@scenario
+@needs("reset_group")
+def group_offsets_are_reset(subject):
+    topic = group = subject.topic()
+    subject.create(topic)
+    subject.helper.call("produce", topic=topic, records=[record(None, f"value {n}") for n in range(20)])
+    subject.call("read_as_group", topic=topic, group=group, count=20)
+    for to, offset in [(["--to-earliest"], 0), (["--to-latest"], 20), (["--shift-by", "-4"], 16), (["--to-offset", "7"], 7)]:
+        subject.call("reset_group", group=group, topic=topic, to=to)
+        expect(subject.call("committed", group=group, topic=topic), {"0": offset}, " ".join(to))
+    got = subject.call("read_as_group", topic=topic, group=group, count=13)
+    expect(places(got), [(0, offset) for offset in range(7, 20)], "what is read after the reset")
+
+
 @scenario
 @needs("fetch")
 def what_others_wrote_is_read(subject):

@@ -61,6 +61,8 @@ pub(super) fn code_of(error: CoordinatorError) -> ErrorCode {
         CoordinatorError::NotEnoughReplicas | CoordinatorError::TimedOut => {
             ErrorCode::CoordinatorNotAvailable
         }
+        CoordinatorError::ProducerFenced => ErrorCode::InvalidProducerEpoch,
+        CoordinatorError::MarkerFenced => ErrorCode::TransactionCoordinatorFenced,
         CoordinatorError::TooLarge | CoordinatorError::Failed => ErrorCode::UnknownServerError,
     }
 }

@@ -7,19 +7,17 @@
 //! Version notes: 2-4 say how long the offsets are kept; 6 adds leader epochs; 7 static members; 9 member epochs (KIP-848), from
 //! which on a group that does not exist is GROUP_ID_NOT_FOUND; 10 names topics by id.
 
+use super::commits::{Answered, Asked, commit_partition, shown, sort};
 use super::coordination::{name, optional_name, reply};
-use super::topic_view::text;
 use super::{Answer, Api, Call, Request};
 use crate::coordinator::group::Command;
-use crate::coordinator::group::command::{CommitOffsets, CommitPartition, CommitTopic, Identity};
-use crate::coordinator::group::reply::{CommitError, CommittedTopic};
-use crate::metadata::Image;
-use crate::types::{ErrorCode, LeaderEpoch, Offset, PartitionIndex, TopicId, Uuid};
+use crate::coordinator::group::command::{CommitOffsets, Identity};
+use crate::coordinator::group::reply::CommitError;
+use crate::types::ErrorCode;
 use crate::wire::messages::offset_commit::{
-    OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
+    OffsetCommitRequestTopic, OffsetCommitResponsePartition, OffsetCommitResponseTopic,
 };
-use crate::wire::messages::{OffsetCommitRequest, OffsetCommitResponse, StrBytes};
+use crate::wire::messages::{OffsetCommitRequest, OffsetCommitResponse};
 
 const MEMBER_EPOCHS: i16 = 9;
 const TOPIC_IDS: i16 = 10;
@@ -30,9 +28,10 @@ pub async fn handle(
     request: Request<OffsetCommitRequest>,
 ) -> Answer<OffsetCommitResponse> {
     let (version, request) = (request.version, request.body);
-    let (mut answered, topics) = sort(version, &api.metadata.image(), request.topics);
+    let topics = request.topics.into_iter().map(asked).collect();
+    let (mut answered, topics) = sort(version >= TOPIC_IDS, &api.metadata.image(), topics);
     if topics.is_empty() {
-        return Answer::Now(OffsetCommitResponse { topics: answered.0, ..Default::default() });
+        return Answer::Now(respond(&answered));
     }
     let generation = request.generation_id_or_member_epoch;
     let commit = CommitOffsets {
@@ -53,96 +52,33 @@ pub async fn handle(
             Ok(Err(error)) => answered.refused(&topics, code(version, error)),
             Err(error) => answered.refused(&topics, error),
         }
-        Answer::Now(OffsetCommitResponse { topics: answered.0, ..Default::default() })
+        Answer::Now(respond(&answered))
     }))
 }
 
-/// The partitions that have their codes, by topic.
-struct Answered(Vec<OffsetCommitResponseTopic>);
+fn asked(topic: OffsetCommitRequestTopic) -> Asked {
+    let partitions = topic.partitions.iter().map(|partition| {
+        commit_partition(
+            partition.partition_index,
+            partition.committed_offset,
+            partition.committed_leader_epoch,
+            partition.committed_metadata.as_ref(),
+        )
+    });
+    Asked { partitions: partitions.collect(), name: topic.name, id: topic.topic_id }
+}
 
-impl Answered {
-    fn add(&mut self, topic_name: &str, topic_id: TopicId, partition: i32, error: ErrorCode) {
-        let told = OffsetCommitResponsePartition {
-            partition_index: partition,
+fn respond(answered: &Answered) -> OffsetCommitResponse {
+    let topics = answered.0.iter().map(|told| {
+        let (name, topic_id) = shown(told);
+        let partitions = told.partitions.iter().map(|(index, error)| OffsetCommitResponsePartition {
+            partition_index: *index,
             error_code: error.code(),
             ..Default::default()
-        };
-        let same = |topic: &&mut OffsetCommitResponseTopic| {
-            topic.name.as_str() == topic_name && topic.topic_id == topic_id
-        };
-        match self.0.iter_mut().rev().find(same) {
-            Some(topic) => topic.partitions.push(told),
-            None => self.0.push(OffsetCommitResponseTopic {
-                name: text(topic_name),
-                topic_id,
-                partitions: vec![told],
-                ..Default::default()
-            }),
-        }
-    }
-
-    fn committed(&mut self, topics: Vec<CommittedTopic>) {
-        for topic in topics {
-            for (partition, result) in topic.partitions {
-                let error = result.map_or(ErrorCode::OffsetMetadataTooLarge, |()| ErrorCode::None);
-                self.add(&topic.name, topic.id, partition.0, error);
-            }
-        }
-    }
-
-    fn refused(&mut self, topics: &[CommitTopic], error: ErrorCode) {
-        for topic in topics {
-            for partition in &topic.partitions {
-                self.add(&topic.name, topic.id, partition.index.0, error);
-            }
-        }
-    }
-}
-
-/// Sorts out the partitions that do not exist; the rest is for the coordinator.
-fn sort(version: i16, image: &Image, topics: Vec<OffsetCommitRequestTopic>) -> (Answered, Vec<CommitTopic>) {
-    let (mut answered, mut known) = (Answered(Vec::new()), Vec::new());
-    for topic in topics {
-        let by_id = version >= TOPIC_IDS;
-        let found = if by_id {
-            image.topics.by_id(topic.topic_id)
-        } else {
-            image.topics.by_name(topic.name.as_str())
-        };
-        let Some(found) = found else {
-            let (id, error) = if by_id {
-                (topic.topic_id, ErrorCode::UnknownTopicId)
-            } else {
-                (Uuid::nil(), ErrorCode::UnknownTopicOrPartition)
-            };
-            for partition in &topic.partitions {
-                answered.add(topic.name.as_str(), id, partition.partition_index, error);
-            }
-            continue;
-        };
-        let mut partitions = Vec::with_capacity(topic.partitions.len());
-        for partition in topic.partitions {
-            if found.partition(PartitionIndex(partition.partition_index)).is_some() {
-                partitions.push(commit_partition(&partition));
-            } else {
-                let error = ErrorCode::UnknownTopicOrPartition;
-                answered.add(&found.name, found.id, partition.partition_index, error);
-            }
-        }
-        if !partitions.is_empty() {
-            known.push(CommitTopic { name: found.name.clone(), id: found.id, partitions });
-        }
-    }
-    (answered, known)
-}
-
-fn commit_partition(partition: &OffsetCommitRequestPartition) -> CommitPartition {
-    CommitPartition {
-        index: PartitionIndex(partition.partition_index),
-        offset: Offset(partition.committed_offset),
-        leader_epoch: LeaderEpoch(partition.committed_leader_epoch),
-        metadata: partition.committed_metadata.as_ref().map_or("", StrBytes::as_str).into(),
-    }
+        });
+        OffsetCommitResponseTopic { name, topic_id, partitions: partitions.collect(), ..Default::default() }
+    });
+    OffsetCommitResponse { topics: topics.collect(), ..Default::default() }
 }
 
 fn code(version: i16, error: CommitError) -> ErrorCode {

@@ -25,6 +25,15 @@ pub fn admit(api: &Api, version: i16, request: &ProduceRequest) -> Result<Verifi
     Err(ErrorCode::InvalidTxnState)
 }
 
+/// The same for offsets that a transaction commits; `is_added`: the producer has added the group to its transaction before.
+pub fn admit_offsets(api: &Api, is_added: bool) -> Result<(), ErrorCode> {
+    if is_added && !api.config.latest().broker.transaction_partition_verification_enable {
+        Ok(())
+    } else {
+        Err(ErrorCode::InvalidTxnState)
+    }
+}
+
 /// The one producer of the request's transactional batches; `None` when there are no such batches.
 fn the_producer(request: &ProduceRequest) -> Result<Option<i64>, ErrorCode> {
     let mut producer = None;

@@ -3,7 +3,7 @@
 //! Behaviour: a transaction coordinator has each partition's leader append the marker that ends a producer's transaction
 //! there; the answer leaves when the markers are committed. A marker that was written before is written again and changes
 //! nothing. A producer of a later epoch refuses the marker with INVALID_PRODUCER_EPOCH, a coordinator of a later epoch
-//! with TRANSACTION_COORDINATOR_FENCED.
+//! with TRANSACTION_COORDINATOR_FENCED. In the partitions of groups it is their coordinators that write the markers.
 //!
 //! Version notes: 2 tells the version of transactions, which decides what a marker's epoch must be; without it the rule of
 //! the first generation holds.
@@ -11,9 +11,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::coordination::code_of;
 use super::{Api, Call, Request, produce_error};
 use crate::broker::clock;
+use crate::broker::coordinators::{CoordinatorError, Ending};
 use crate::broker::messages::Appending;
+use crate::coordinator::Producer;
 use crate::metadata::Image;
 use crate::replica::Acks;
 use crate::storage::log::Origin;
@@ -47,9 +50,16 @@ pub async fn handle(
     request: Request<WriteTxnMarkersRequest>,
 ) -> WriteTxnMarkersResponse {
     let timeout_ms = i64::from(api.config.latest().broker.request_timeout_ms);
-    let (mut parts, appends) = sort(&api.metadata.image(), api, &request.body.markers);
+    let Sorted { mut parts, appends, groups } = sort(&api.metadata.image(), api, &request.body.markers);
     let partitions = &api.broker().partitions;
     let appended = partitions.append(Some(Acks::All), Origin::Coordinator, timeout_ms, appends).await;
+    let mut told = Vec::with_capacity(groups.len());
+    for (part, partition, ending) in groups {
+        told.push((part, api.broker().groups.end_transaction(partition, ending).await));
+    }
+    for (part, pending) in told {
+        parts[part].outcome = Some(pending.answer().await.map_or_else(group_code, |()| ErrorCode::None));
+    }
     let waiting = parts.iter_mut().filter(|part| part.outcome.is_none());
     for (part, result) in waiting.zip(appended.all().await) {
         part.outcome = Some(match result {
@@ -60,38 +70,74 @@ pub async fn handle(
     respond(parts)
 }
 
-/// The partitions in the order of the request, and what is to be appended to those that are here.
-fn sort(image: &Image, api: &Api, markers: &[WritableTxnMarker]) -> (Vec<Part>, Vec<Appending>) {
-    let (mut parts, mut appends) = (Vec::new(), Vec::new());
+/// A transaction coordinator looks for the partition's leader, and knows nothing of coordinators of groups.
+fn group_code(error: CoordinatorError) -> ErrorCode {
+    match code_of(error) {
+        ErrorCode::NotCoordinator
+        | ErrorCode::CoordinatorLoadInProgress
+        | ErrorCode::CoordinatorNotAvailable => ErrorCode::NotLeaderOrFollower,
+        code => code,
+    }
+}
+
+/// The request, sorted by who writes the markers.
+#[derive(Default)]
+struct Sorted {
+    /// In the order of the request.
+    parts: Vec<Part>,
+    /// For the logs that are here.
+    appends: Vec<Appending>,
+    /// For the coordinators of groups, which have to hear of the end of what was committed in the transaction: the place among
+    /// the parts, and the partition.
+    groups: Vec<(usize, PartitionIndex, Ending)>,
+}
+
+fn sort(image: &Image, api: &Api, markers: &[WritableTxnMarker]) -> Sorted {
+    let mut sorted = Sorted::default();
     for marker in markers {
         for topic in &marker.topics {
             let found = image.topics.by_name(topic.name.as_str());
+            let is_of_groups = topic.name.as_str() == api.broker().groups.topic();
             for &index in &topic.partition_indexes {
-                let id = found
-                    .map(|found| TopicIdPartition { topic_id: found.id, partition: PartitionIndex(index) });
+                let partition = PartitionIndex(index);
+                let id = found.map(|found| TopicIdPartition { topic_id: found.id, partition });
                 let here = id.filter(|id| api.broker().partitions.get(id).is_some());
-                appends.extend(here.map(|partition| appending(partition, marker)));
-                parts.push(Part {
+                match here {
+                    Some(_) if is_of_groups => {
+                        sorted.groups.push((sorted.parts.len(), partition, ending(marker)));
+                    }
+                    Some(id) => sorted.appends.push(appending(id, marker)),
+                    None => {}
+                }
+                // Whatever a coordinator says will stand in its place.
+                let awaits_log = here.is_some() && !is_of_groups;
+                sorted.parts.push(Part {
                     producer_id: marker.producer_id,
                     topic: topic.name.to_string(),
                     partition: index,
-                    outcome: here.is_none().then_some(ErrorCode::UnknownTopicOrPartition),
+                    outcome: (!awaits_log).then_some(ErrorCode::UnknownTopicOrPartition),
                 });
             }
         }
     }
-    (parts, appends)
+    sorted
 }
 
-fn appending(partition: TopicIdPartition, marker: &WritableTxnMarker) -> Appending {
+fn ending(marker: &WritableTxnMarker) -> Ending {
     let result = if marker.transaction_result { TxnResult::Commit } else { TxnResult::Abort };
     let end = EndTxnMarker { result, coordinator_epoch: marker.coordinator_epoch, timestamp: clock::wall() };
-    let (producer, epoch) = (ProducerId(marker.producer_id), ProducerEpoch(marker.producer_epoch));
-    let records = end.batch(producer, epoch, Offset::ZERO, LeaderEpoch::UNKNOWN);
     let marker_epoch = match marker.transaction_version {
         RAISES_EPOCH.. => MarkerEpoch::Later,
         _ => MarkerEpoch::SameOrLater,
     };
+    let producer =
+        Producer { id: ProducerId(marker.producer_id), epoch: ProducerEpoch(marker.producer_epoch) };
+    Ending { producer, marker: end, marker_epoch }
+}
+
+fn appending(partition: TopicIdPartition, marker: &WritableTxnMarker) -> Appending {
+    let Ending { producer, marker, marker_epoch } = ending(marker);
+    let records = marker.batch(producer.id, producer.epoch, Offset::ZERO, LeaderEpoch::UNKNOWN);
     Appending { partition, records, coordinated: Coordinated { marker_epoch, ..Coordinated::default() } }
 }
 

@@ -19,7 +19,7 @@ use super::outbox::{Outbox, Outlets};
 use super::owed::{Answer, Owed};
 use super::partitions::{Leadership, Partition, Role};
 use crate::replica::{AckError, Acks, Effect, FollowerEffect, Leader, LogPosition, Registration};
-use crate::storage::log::producer_state::{ActiveProducer, Coordinated, FirstBatch, Guard, Verified};
+use crate::storage::log::producer_state::{ActiveProducer, Coordinated, FirstBatch, Guard};
 use crate::storage::log::{self, AppendError, Log, LogConfig, LogError, Origin};
 use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset, TimestampMs};
 
@@ -193,11 +193,9 @@ impl Hosted {
             let produced = Produced { base_offset: log_end, log_append_time, log_start };
             if is_as_known { Ok((log_end, produced)) } else { Err(ProduceError::Moved) }
         });
-        // It writes for a producer's transaction after it has been made sure that there is one.
-        let coordinated = Coordinated { verified: Verified::Waived, ..Coordinated::default() };
-        for batch in &batches {
+        for (batch, coordinated) in batches {
             if result.is_ok() {
-                result = self.write(batch, Origin::Coordinator, coordinated, desk);
+                result = self.write(&batch, Origin::Coordinator, coordinated, desk);
             }
         }
         match result {

@@ -46,7 +46,7 @@ pub struct AppendAt {
     pub partition: TopicIdPartition,
     pub leader_epoch: LeaderEpoch,
     pub log_end: Offset,
-    pub batches: Vec<Bytes>,
+    pub batches: Vec<(Bytes, Coordinated)>,
     pub reply: ReplySlot<Result<Produced, ProduceError>>,
 }
 

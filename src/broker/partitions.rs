@@ -267,7 +267,7 @@ impl Partitions {
         partition: TopicIdPartition,
         leader_epoch: LeaderEpoch,
         log_end: Offset,
-        batches: Vec<Bytes>,
+        batches: Vec<(Bytes, Coordinated)>,
     ) -> Gathered<Result<Produced, ProduceError>> {
         let (mut replies, gathered) = gather(1, || Err(ProduceError::ShuttingDown));
         if let Some(reply) = replies.pop() {

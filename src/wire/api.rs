@@ -144,6 +144,9 @@ macro_rules! for_each_api {
             { 27, WriteTxnMarkers, 1..=2, flexible 1, [broker], advertised 1,
               $crate::wire::messages::WriteTxnMarkersRequest => $crate::wire::messages::WriteTxnMarkersResponse,
               write_txn_markers::handle }
+            { 28, TxnOffsetCommit, 0..=6, flexible 3, [broker], advertised 0,
+              $crate::wire::messages::TxnOffsetCommitRequest => $crate::wire::messages::TxnOffsetCommitResponse,
+              txn_offset_commit::handle }
             { 32, DescribeConfigs, 1..=4, flexible 4, [broker, controller], advertised 1,
               $crate::wire::messages::DescribeConfigsRequest => $crate::wire::messages::DescribeConfigsResponse,
               describe_configs::handle }

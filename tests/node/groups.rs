@@ -2,6 +2,7 @@
 //! restart.
 
 use bytes::Bytes;
+use floodmark::broker::coordinators::partition_of;
 use floodmark::types::{ErrorCode, Uuid};
 use floodmark::wire::api::ApiRow;
 use floodmark::wire::messages::join_group_request::JoinGroupRequestProtocol;
@@ -16,6 +17,10 @@ use floodmark::wire::messages::offset_fetch::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopic, OffsetFetchRequestTopics, OffsetFetchResponse,
 };
 use floodmark::wire::messages::sync_group_request::SyncGroupRequestAssignment;
+use floodmark::wire::messages::txn_offset_commit::{
+    TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic, TxnOffsetCommitResponse,
+};
+use floodmark::wire::messages::write_txn_markers_request::{WritableTxnMarker, WritableTxnMarkerTopic};
 use floodmark::wire::messages::*;
 
 use super::client::Client;
@@ -557,4 +562,93 @@ async fn a_restart_keeps_groups_members_and_offsets() {
     let synced = client.call(5, sync_request(5, "g", &member, generation)).await;
     assert_eq!((synced.error_code, synced.assignment), (0, Bytes::from_static(b"assignment")));
     node.stop().await;
+}
+
+#[tokio::test]
+async fn offsets_of_a_transaction_count_when_it_is_committed() {
+    let waived = [("transaction.partition.verification.enable", "false")];
+    let (node, mut client, id) = node_with_groups(&waived).await;
+    client.call(10, commit_request(10, "g", id, 0, 1)).await;
+    let request = |version: i16, group: &str, offset: i64| {
+        let partition = TxnOffsetCommitRequestPartition {
+            committed_offset: offset,
+            committed_metadata: Some(text("txn")),
+            ..Default::default()
+        };
+        let topic = TxnOffsetCommitRequestTopic {
+            name: if version >= 6 { text("") } else { text("t") },
+            topic_id: if version >= 6 { id } else { Uuid::nil() },
+            partitions: vec![partition],
+            ..Default::default()
+        };
+        TxnOffsetCommitRequest {
+            transactional_id: text("x"),
+            group_id: text(group),
+            producer_id: 7,
+            producer_epoch: 0,
+            topics: vec![topic],
+            ..Default::default()
+        }
+    };
+    let code = |response: &TxnOffsetCommitResponse| response.topics[0].partitions[0].error_code;
+    let unstable = (0, -1, String::new(), ErrorCode::UnstableOffsetCommit.code());
+    let mut known = (0, 1, "note".to_owned(), 0);
+    for (version, commits) in [(0, true), (1, false), (2, true), (3, false), (4, true)] {
+        let offset = 100 + i64::from(version);
+        assert_code(
+            code(&client.call(version, request(version, "g", offset)).await),
+            ErrorCode::None,
+            "commit",
+        );
+        let refused = client.call(version, request(version, "", offset)).await;
+        assert_code(code(&refused), ErrorCode::InvalidGroupId, "no group id");
+        for (stable, expected) in [(true, &unstable), (false, &known)] {
+            let mut fetch = fetch_request(10, "g", id, Some(&[0]));
+            fetch.require_stable = stable;
+            assert_eq!(
+                fetched(&client.call(10, fetch).await),
+                (vec![expected.clone()], 0),
+                "version {version}"
+            );
+        }
+        assert_code(end_transaction(&mut client, "g", commits).await, ErrorCode::None, "marker");
+        if commits {
+            known = (0, offset, "txn".to_owned(), 0);
+        }
+        let mut fetch = fetch_request(10, "g", id, Some(&[0]));
+        fetch.require_stable = true;
+        assert_eq!(fetched(&client.call(10, fetch).await), (vec![known.clone()], 0), "version {version}");
+    }
+    // From version 5 on the transaction coordinator has to be asked, which there is none.
+    for version in [5, 6] {
+        let response = client.call(version, request(version, "g", 1)).await;
+        assert_code(code(&response), ErrorCode::InvalidTxnState, "no coordinator");
+    }
+    // A new coordinator reads the same from the log.
+    let node = node.restart().await;
+    let mut client = node.connect().await;
+    find_coordinator(&mut client, "g").await;
+    serving(&mut client).await;
+    let response = client.call(10, fetch_request(10, "g", id, Some(&[0]))).await;
+    assert_eq!(fetched(&response), (vec![known], 0));
+    node.stop().await;
+}
+
+/// Writes the marker that ends the transaction of producer 7 in the partition of a group.
+async fn end_transaction(client: &mut Client, group: &str, commits: bool) -> i16 {
+    let topic = WritableTxnMarkerTopic {
+        name: text("__consumer_offsets"),
+        partition_indexes: vec![partition_of(group, 3).0],
+        ..Default::default()
+    };
+    let marker = WritableTxnMarker {
+        producer_id: 7,
+        producer_epoch: 0,
+        transaction_result: commits,
+        topics: vec![topic],
+        ..Default::default()
+    };
+    let response =
+        client.call(1, WriteTxnMarkersRequest { markers: vec![marker], ..Default::default() }).await;
+    response.markers[0].topics[0].partitions[0].error_code
 }

@@ -14,6 +14,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -51,6 +52,9 @@ type request struct {
 	Count       int                `json:"count"`
 	Spec        string             `json:"spec"`
 	Before      int64              `json:"before"`
+	Group       string             `json:"group"`
+	Members     int                `json:"members"`
+	Protocol    string             `json:"protocol"`
 }
 
 type object = map[string]any
@@ -96,7 +100,8 @@ func (d *driver) carryOut(ctx context.Context, r request) (any, error) {
 		}
 		return object{"version": version, "features": object{}, "can": []string{"create_topic", "create_partitions",
 			"delete_topic", "list_topics", "describe_topic", "alter_config", "describe_config", "describe_cluster",
-			"produce", "fetch", "list_offset", "delete_records", "log_dirs"}}, nil
+			"produce", "fetch", "list_offset", "delete_records", "log_dirs", "read_as_group", "committed", "describe_group",
+			"list_groups", "delete_group"}}, nil
 	case "create_topic":
 		if r.Replication == 0 {
 			r.Replication = 1
@@ -169,8 +174,82 @@ func (d *driver) carryOut(ctx context.Context, r request) (any, error) {
 			})
 		})
 		return sizes, err
+	case "read_as_group":
+		return d.readAsGroup(ctx, r)
+	case "committed":
+		answers, err := d.admin.FetchOffsets(ctx, r.Group)
+		offsets := map[string]int64{}
+		answers.Each(func(o kadm.OffsetResponse) {
+			if o.Topic == r.Topic {
+				offsets[strconv.Itoa(int(o.Partition))] = o.At
+			}
+		})
+		return offsets, err
+	case "describe_group":
+		groups, err := d.admin.DescribeGroups(ctx, r.Group)
+		if err != nil {
+			return nil, err
+		}
+		group := groups[r.Group]
+		return object{"state": strings.ToUpper(group.State), "members": len(group.Members)}, group.Err
+	case "list_groups":
+		groups, err := d.admin.ListGroups(ctx)
+		return groups.Groups(), err
+	case "delete_group":
+		_, err := d.admin.DeleteGroup(ctx, r.Group)
+		return nil, err
 	}
 	return nil, fmt.Errorf("unknown operation %s", r.Op)
+}
+
+// readAsGroup reads with several members at a time, which commit what they have read when they give it up.
+func (d *driver) readAsGroup(ctx context.Context, r request) (any, error) {
+	if r.Protocol == "consumer" {
+		ctx = context.WithValue(ctx, "opt_in_kafka_next_gen_balancer_beta", true)
+	}
+	ctx, enough := context.WithTimeout(ctx, limit)
+	defer enough()
+	var mutex sync.Mutex
+	var members sync.WaitGroup
+	var failure error
+	records := []record{}
+	commit := func(_ context.Context, client *kgo.Client, _ map[string][]int32) {
+		if err := client.CommitUncommittedOffsets(context.Background()); err != nil {
+			mutex.Lock()
+			failure = err
+			mutex.Unlock()
+		}
+	}
+	for i := 0; i < r.Members; i++ {
+		client, err := kgo.NewClient(kgo.SeedBrokers(d.seeds...), kgo.ConsumerGroup(r.Group), kgo.ConsumeTopics(r.Topic),
+			kgo.DisableAutoCommit(), kgo.OnPartitionsRevoked(commit), kgo.BlockRebalanceOnPoll(), kgo.WithContext(context.WithoutCancel(ctx)),
+			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(200*time.Millisecond))
+		if err != nil {
+			return nil, err
+		}
+		members.Add(1)
+		go func() {
+			defer members.Done()
+			for ctx.Err() == nil {
+				poll, stop := context.WithTimeout(ctx, 200*time.Millisecond)
+				fetches := client.PollRecords(poll, 10)
+				stop()
+				mutex.Lock()
+				fetches.EachRecord(func(got *kgo.Record) {
+					records = append(records, record{Partition: got.Partition, Offset: got.Offset, Value: textOf(got.Value)})
+				})
+				if len(records) >= r.Count {
+					enough()
+				}
+				mutex.Unlock()
+				client.AllowRebalance()
+			}
+			commit(ctx, client, nil)
+			client.CloseAllowingRebalance()
+		}()
+	}
+	members.Wait()
+	return records, failure
 }
 
 // settle waits until the brokers tell what was changed; Kafka answers before they all know.

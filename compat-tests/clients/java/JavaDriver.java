@@ -10,21 +10,27 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeSet;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ConsumerGroupDescription;
+import org.apache.kafka.clients.admin.GroupListing;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
@@ -41,7 +47,7 @@ import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** Client driver: Kafka's own Java client (producer, consumer with assigned partitions, admin). */
+/** Client driver: Kafka's own Java client (producer, consumer, admin). */
 public final class JavaDriver {
     private static final long LIMIT_S = 30;
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -82,7 +88,8 @@ public final class JavaDriver {
             case "hello":
                 return Map.of("version", "kafka-clients " + version(), "can", List.of("create_topic",
                     "create_partitions", "delete_topic", "list_topics", "describe_topic", "alter_config", "describe_config",
-                    "describe_cluster", "produce", "fetch", "list_offset", "delete_records", "log_dirs"), "features", Map.of());
+                    "describe_cluster", "produce", "fetch", "list_offset", "delete_records", "log_dirs", "read_as_group", "committed",
+                    "describe_group", "list_groups", "delete_group"), "features", Map.of());
             case "create_topic":
                 NewTopic created = new NewTopic(topic, r.get("partitions").asInt(), (short) r.path("replication").asInt(1));
                 await(admin.createTopics(List.of(created.configs(strings(r.path("configs"))))).all());
@@ -122,6 +129,25 @@ public final class JavaDriver {
                 var cut = new TopicPartition(topic, partition);
                 var before = RecordsToDelete.beforeOffset(r.get("before").asLong());
                 return await(admin.deleteRecords(Map.of(cut, before)).lowWatermarks().get(cut)).lowWatermark();
+            case "read_as_group":
+                return readAsGroup(topic, r);
+            case "committed":
+                Map<String, Long> offsets = new HashMap<>();
+                await(admin.listConsumerGroupOffsets(r.get("group").asText()).partitionsToOffsetAndMetadata()).forEach((p, o) -> {
+                    if (p.topic().equals(topic) && o != null) {
+                        offsets.put(String.valueOf(p.partition()), o.offset());
+                    }
+                });
+                return offsets;
+            case "describe_group":
+                String named = r.get("group").asText();
+                ConsumerGroupDescription group = await(admin.describeConsumerGroups(List.of(named)).describedGroups().get(named));
+                return Map.of("state", group.groupState().name(), "members", group.members().size());
+            case "list_groups":
+                return new TreeSet<>(await(admin.listGroups().all()).stream().map(GroupListing::groupId).toList());
+            case "delete_group":
+                await(admin.deleteConsumerGroups(List.of(r.get("group").asText())).all());
+                return null;
             case "log_dirs":
                 Map<String, Long> sizes = new HashMap<>();
                 await(admin.describeLogDirs(List.of(1)).allDescriptions()).get(1).values().forEach(directory ->
@@ -130,6 +156,47 @@ public final class JavaDriver {
             default:
                 throw new IllegalArgumentException("unknown operation " + r.get("op"));
         }
+    }
+
+    /** Reads with several members at a time, which commit what they have read when they give it up. */
+    private Object readAsGroup(String topic, JsonNode r) throws Exception {
+        List<JsonNode> records = Collections.synchronizedList(new ArrayList<>());
+        Map<String, Object> settings = Map.of("bootstrap.servers", bootstrap, "group.id", r.get("group").asText(),
+            "group.protocol", r.path("protocol").asText("classic"), "auto.offset.reset", "earliest", "enable.auto.commit", false,
+            "max.poll.records", 10);
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(LIMIT_S);
+        int count = r.get("count").asInt();
+        ExecutorService threads = Executors.newCachedThreadPool();
+        List<Future<?>> members = new ArrayList<>();
+        for (int i = 0; i < r.path("members").asInt(1); i++) {
+            members.add(threads.submit(() -> {
+                try (KafkaConsumer<byte[], byte[]> consumer =
+                         new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
+                    consumer.subscribe(List.of(topic), new ConsumerRebalanceListener() {
+                        public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+                            consumer.commitSync();
+                        }
+
+                        public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+                        }
+                    });
+                    while (records.size() < count && System.nanoTime() < deadline) {
+                        consumer.poll(Duration.ofMillis(100)).forEach(record -> {
+                            ObjectNode node = (ObjectNode) describe(record);
+                            node.put("partition", record.partition());
+                            records.add(node);
+                        });
+                    }
+                    consumer.commitSync();
+                }
+                return null;
+            }));
+        }
+        threads.shutdown();
+        for (Future<?> member : members) {
+            member.get();
+        }
+        return records;
     }
 
     private static String version() throws Exception {

@@ -10,6 +10,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
 use super::super::blocking::blocking;
@@ -20,11 +21,12 @@ use super::super::messages::{ProduceError, Produced};
 use super::super::partitions::{Partition, Partitions};
 use super::batches::Batches;
 use super::load::{LoadError, Loaded, load};
-use super::{CoordinatorError, Inner, Input, Reply};
+use super::{CoordinatorError, Ending, Inner, Input, Reply};
 use crate::coordinator::{Context, Machine, Now, Out, ReplyToken};
 use crate::metadata::Image;
 use crate::metadata::configs::ConfigValues;
 use crate::replica::AckError;
+use crate::storage::log::producer_state::Coordinated;
 use crate::types::{LeaderEpoch, MonotonicMs, Offset};
 
 /// At most so many inputs make one append.
@@ -321,8 +323,9 @@ impl<M: Machine> Actor<M> {
                 tracing::warn!("Coordinator of {} could not append: {error}", self.partition.name);
                 in_flight.owed.refuse(lost);
                 // What is too large is so for who asked for it alone.
-                let is_of_one = matches!(lost, CoordinatorError::TooLarge | CoordinatorError::Failed);
-                Err(if is_of_one { CoordinatorError::NotHere } else { lost })
+                let is_of_all =
+                    matches!(lost, CoordinatorError::NotHere | CoordinatorError::NotEnoughReplicas);
+                Err(if is_of_all { lost } else { CoordinatorError::NotHere })
             }
         }
     }
@@ -359,7 +362,7 @@ impl<M: Machine> Actor<M> {
     }
 
     /// Resolves when the shard has the batches; what comes back resolves when they are committed, or are not appended.
-    async fn append(&self, log_end: Offset, batches: Vec<bytes::Bytes>) -> Acknowledged {
+    async fn append(&self, log_end: Offset, batches: Vec<(Bytes, Coordinated)>) -> Acknowledged {
         let (id, leader_epoch) = (self.partition.id, self.leader_epoch);
         let asked = self.surroundings.partitions.append_at(id, leader_epoch, log_end, batches).await;
         Box::pin(async move { acknowledged(asked.all().await) })
@@ -396,10 +399,10 @@ impl<M: Machine> Live<M> {
                 self.waiting.insert(token, reply);
                 self.with_context(turn, |machine, context, out| machine.step(context, token, command, out))
             }
-            Input::EndTransaction(producer, marker, reply) => {
+            Input::EndTransaction(Ending { producer, marker, marker_epoch }, reply) => {
                 self.machine.replay_marker(producer, marker.result);
                 turn.owed.replies.push_back((turn.give_up, Answer::EndTransaction(reply)));
-                turn.batches.marker(producer, &marker).map_err(|error| {
+                turn.batches.marker(producer, &marker, marker_epoch).map_err(|error| {
                     tracing::error!("A transaction marker cannot be written: {error}");
                     CoordinatorError::Failed
                 })

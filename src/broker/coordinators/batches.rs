@@ -6,6 +6,7 @@
 use bytes::Bytes;
 
 use crate::coordinator::{Encode, Producer, Write};
+use crate::storage::log::producer_state::{Coordinated, MarkerEpoch, Verified};
 use crate::types::{LeaderEpoch, Offset, TimestampMs};
 use crate::wire::batch::NO_SEQUENCE;
 use crate::wire::batch_builder::BatchBuilder;
@@ -30,7 +31,7 @@ pub(super) struct Batches {
     /// No batch becomes larger unless a single record is.
     max_bytes: usize,
     now: TimestampMs,
-    done: Vec<Bytes>,
+    done: Vec<(Bytes, Coordinated)>,
     open: Option<(Option<Producer>, BatchBuilder)>,
     records: i64,
 }
@@ -67,9 +68,15 @@ impl Batches {
     }
 
     /// The end of a producer's transaction. The log sets its place.
-    pub(super) fn marker(&mut self, producer: Producer, marker: &EndTxnMarker) -> Result<(), CompressError> {
+    pub(super) fn marker(
+        &mut self,
+        producer: Producer,
+        marker: &EndTxnMarker,
+        marker_epoch: MarkerEpoch,
+    ) -> Result<(), CompressError> {
         self.close()?;
-        self.done.push(marker.batch(producer.id, producer.epoch, Offset::ZERO, LeaderEpoch::UNKNOWN));
+        let batch = marker.batch(producer.id, producer.epoch, Offset::ZERO, LeaderEpoch::UNKNOWN);
+        self.done.push((batch, Coordinated { marker_epoch, ..Coordinated::default() }));
         self.records += 1;
         Ok(())
     }
@@ -80,7 +87,7 @@ impl Batches {
     }
 
     /// The batches, and how many records they hold.
-    pub(super) fn finish(mut self) -> Result<(Vec<Bytes>, i64), CompressError> {
+    pub(super) fn finish(mut self) -> Result<(Vec<(Bytes, Coordinated)>, i64), CompressError> {
         self.close()?;
         Ok((self.done, self.records))
     }
@@ -91,7 +98,9 @@ impl Batches {
 
     fn close(&mut self) -> Result<(), CompressError> {
         if let Some((_, builder)) = self.open.take() {
-            self.done.push(builder.build()?);
+            // Whoever commits in a transaction has made sure that there is one.
+            let coordinated = Coordinated { verified: Verified::Waived, ..Coordinated::default() };
+            self.done.push((builder.build()?, coordinated));
         }
         Ok(())
     }
@@ -138,7 +147,7 @@ mod tests {
     /// Producer and number of records of each batch.
     fn shape(batches: Batches) -> Vec<(i64, i32)> {
         let (batches, records) = batches.finish().unwrap();
-        let headers: Vec<_> = batches.iter().map(|batch| BatchHeader::parse(batch).unwrap()).collect();
+        let headers: Vec<_> = batches.iter().map(|(batch, _)| BatchHeader::parse(batch).unwrap()).collect();
         assert_eq!(headers.iter().map(|header| i64::from(header.record_count)).sum::<i64>(), records);
         headers.iter().map(|header| (header.producer_id.0, header.record_count)).collect()
     }
@@ -168,7 +177,7 @@ mod tests {
         step(&mut some, &[(NONE, 1), (producer(7), 1), (producer(7), 1), (producer(8), 1), (NONE, 1)]);
         let marker =
             EndTxnMarker { result: TxnResult::Commit, coordinator_epoch: 1, timestamp: TimestampMs(1) };
-        some.marker(producer(7).unwrap(), &marker).unwrap();
+        some.marker(producer(7).unwrap(), &marker, MarkerEpoch::SameOrLater).unwrap();
         step(&mut some, &[(NONE, 1)]);
         assert_eq!(shape(some), [(-1, 1), (7, 2), (8, 1), (-1, 1), (7, 1), (-1, 1)]);
     }

@@ -30,6 +30,7 @@ use super::messages::ProduceError;
 use crate::coordinator::{Machine, Producer};
 use crate::replica::AckError;
 use crate::storage::log::AppendError;
+use crate::storage::log::producer_state::{MarkerEpoch, ProducerError};
 use crate::storage::log::validate::ValidationError;
 use crate::types::PartitionIndex;
 use crate::wire::compression::Codec;
@@ -53,6 +54,10 @@ pub enum CoordinatorError {
     TimedOut,
     #[error("what the coordinator decided is too large for its log")]
     TooLarge,
+    #[error("the producer has a later epoch")]
+    ProducerFenced,
+    #[error("a later transaction coordinator has written a marker")]
+    MarkerFenced,
     #[error("the coordinator's log has refused what the coordinator decided")]
     Failed,
 }
@@ -75,6 +80,12 @@ impl CoordinatorError {
                 AppendError::Validation(ValidationError::TooLarge { .. })
                 | AppendError::LargerThanSegment { .. },
             ) => CoordinatorError::TooLarge,
+            ProduceError::Append(AppendError::Producer(ProducerError::Fenced { .. })) => {
+                CoordinatorError::ProducerFenced
+            }
+            ProduceError::Append(AppendError::Producer(ProducerError::CoordinatorFenced { .. })) => {
+                CoordinatorError::MarkerFenced
+            }
             ProduceError::Append(_) => CoordinatorError::Failed,
         }
     }
@@ -99,10 +110,19 @@ pub struct Kind<M: Machine> {
     pub load_buffer_bytes: usize,
 }
 
+/// The end of a producer's transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct Ending {
+    pub producer: Producer,
+    pub marker: EndTxnMarker,
+    /// What the marker's epoch must be.
+    pub marker_epoch: MarkerEpoch,
+}
+
 /// What an actor is told.
 enum Input<M: Machine> {
     Command(M::Command, Reply<M::Reply>),
-    EndTransaction(Producer, EndTxnMarker, Reply<()>),
+    EndTransaction(Ending, Reply<()>),
 }
 
 type Reply<T> = oneshot::Sender<Result<T, CoordinatorError>>;
@@ -112,7 +132,7 @@ impl<M: Machine> Input<M> {
         // Nobody listens when the connection has gone away.
         match self {
             Input::Command(_, reply) => drop(reply.send(Err(error))),
-            Input::EndTransaction(_, _, reply) => drop(reply.send(Err(error))),
+            Input::EndTransaction(_, reply) => drop(reply.send(Err(error))),
         }
     }
 }
@@ -179,14 +199,9 @@ impl<M: Machine> Coordinators<M> {
     }
 
     /// Ends a producer's transaction in a partition: writes the marker to its log and lets the coordinator know.
-    pub async fn end_transaction(
-        &self,
-        partition: PartitionIndex,
-        producer: Producer,
-        marker: EndTxnMarker,
-    ) -> Pending<()> {
+    pub async fn end_transaction(&self, partition: PartitionIndex, ending: Ending) -> Pending<()> {
         let (reply, pending) = oneshot::channel();
-        self.send(partition, Input::EndTransaction(producer, marker, reply)).await;
+        self.send(partition, Input::EndTransaction(ending, reply)).await;
         Pending(pending)
     }
 

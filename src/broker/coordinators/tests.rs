@@ -21,11 +21,12 @@ use super::super::rig::{ME, id, lead, new_host, open_dir, replica_config};
 use super::super::shard::Shard;
 use super::super::start_tests::layers;
 use super::actor::{Actor, Surroundings};
-use super::{CoordinatorError, Coordinators, Kind};
+use super::{CoordinatorError, Coordinators, Ending, Kind};
 use crate::coordinator::{Context, Encode, Machine, Out, Producer, ReplyToken};
 use crate::metadata::Image;
 use crate::replica::Acks;
 use crate::storage::disk::{Disk, RealDisk};
+use crate::storage::log::producer_state::MarkerEpoch;
 use crate::storage::log::{LogConfig, Origin};
 use crate::types::{
     LeaderEpoch, MonotonicMs, Offset, PartitionIndex, ProducerEpoch, ProducerId, TimestampMs,
@@ -258,7 +259,8 @@ impl Bench {
 
     async fn end_transaction(&self, result: TxnResult) -> Result<(), CoordinatorError> {
         let marker = EndTxnMarker { result, coordinator_epoch: 1, timestamp: TimestampMs(1) };
-        self.coordinators.end_transaction(P, PRODUCER, marker).await.answer().await
+        let ending = Ending { producer: PRODUCER, marker, marker_epoch: MarkerEpoch::SameOrLater };
+        self.coordinators.end_transaction(P, ending).await.answer().await
     }
 }
 

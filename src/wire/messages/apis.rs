@@ -73,6 +73,7 @@ pub use super::list_offsets::{self as list_offsets_request, ListOffsetsRequest};
 pub use super::list_offsets::{self as list_offsets_response, ListOffsetsResponse};
 pub use super::offset_commit::{OffsetCommitRequest, OffsetCommitResponse};
 pub use super::offset_fetch::{OffsetFetchRequest, OffsetFetchResponse};
+pub use super::txn_offset_commit::{TxnOffsetCommitRequest, TxnOffsetCommitResponse};
 pub use super::unregister_controller::{UnregisterControllerRequest, UnregisterControllerResponse};
 pub use super::write_txn_markers::{self as write_txn_markers_request, WriteTxnMarkersRequest};
 pub use super::write_txn_markers::{self as write_txn_markers_response, WriteTxnMarkersResponse};

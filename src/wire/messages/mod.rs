@@ -250,6 +250,7 @@ pub mod transactions;
 pub mod list_offsets;
 pub mod offset_commit;
 pub mod offset_fetch;
+pub mod txn_offset_commit;
 pub mod delete_groups;
 pub mod unregister_controller;
 pub mod write_txn_markers;

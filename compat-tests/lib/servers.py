@@ -1,0 +1,156 @@
+"""The brokers under a suite: processes of ours, containers, or an address that somebody else serves. All are used alike:
+start, check (raises BrokerEnded), stop, close (ends whatever is left, and tells which protocol versions came by)."""
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from lib import apis
+from lib.broker import Broker, BrokerEnded, free_ports
+from lib.toolchain import HERE, PROJECT, Missing, need
+
+CLUSTER_ID = "Zm8tc3VpdGVzLXRlc3RzMQ"
+
+
+def binary_command(binary):
+    if not binary.exists():
+        raise Missing(f"{binary} is missing: build it with `cargo build --release`")
+    return [binary.resolve(), "--config"]
+
+
+class Outside:
+    def __init__(self, bootstrap):
+        self.bootstrap, self.direct = bootstrap, bootstrap.split(",")[0]
+
+    def start(self):
+        pass
+
+    def check(self):
+        pass
+
+    def stop(self):
+        pass
+
+    def close(self):
+        return ""
+
+
+class Processes:
+    """One or three nodes, each behind a sniffer."""
+
+    def __init__(self, command, count, work, settings):
+        self.command = command
+        ports = free_ports(3 * count)
+        ids = range(1, count + 1)
+        inner, outer, control = ports[:count], ports[count:2 * count], ports[2 * count:]
+        self.pairs = [f"{out}:{into}" for out, into in zip(outer, inner)]
+        self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in outer)
+        self.direct = f"127.0.0.1:{inner[0]}"  # for questions of ours, past the sniffer
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in zip(ids, control))
+        copies = {name: str(count) for name in (
+            "default.replication.factor", "offsets.topic.replication.factor", "transaction.state.log.replication.factor")}
+        self.nodes = [Broker(command, work / f"node-{node}", {
+            "node.id": str(node),
+            "listeners": f"PLAINTEXT://127.0.0.1:{inner[n]},CONTROLLER://127.0.0.1:{control[n]}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{outer[n]}",
+            "controller.quorum.voters": voters,
+            "min.insync.replicas": str(min(2, count)),
+            "transaction.state.log.min.isr": str(min(2, count)),
+            "offsets.topic.num.partitions": "5",
+            "transaction.state.log.num.partitions": "5",
+            "group.initial.rebalance.delay.ms": "100",
+            **copies, **settings,
+        }) for n, node in enumerate(ids)]
+        self.sniffer = None
+
+    def start(self):
+        self.sniffer = subprocess.Popen([sys.executable, HERE / "lib/sniffer.py", *self.pairs], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        self.sniffer.stdout.readline()
+        for node in self.nodes:
+            node.environment = {**os.environ, "CLUSTER_ID": CLUSTER_ID}
+            format_ = [*self.command[:-1], "storage", "format", "--cluster-id", CLUSTER_ID, "--config", node.config]
+            done = subprocess.run([str(word) for word in format_], capture_output=True, text=True)
+            if done.returncode != 0:
+                raise BrokerEnded(f"storage format failed: {done.stdout}{done.stderr}")
+        for node in self.nodes:
+            node.launch()
+        for node in self.nodes:
+            node.wait_ready()
+
+    def check(self):
+        for node in self.nodes:
+            node.check()
+
+    def stop(self):
+        self.check()
+        for node in self.nodes:
+            node.process.send_signal(signal.SIGTERM)
+        for node in self.nodes:
+            node.wait_stopped()
+
+    def close(self):
+        for node in self.nodes:
+            node.close(keep=True)
+        if self.sniffer is None:
+            return ""
+        told, _ = self.sniffer.communicate("")
+        return apis.in_words(tuple(map(int, line.split())) for line in told.splitlines())
+
+
+class Docker:
+    """The compose files under docker/, whose clients come by the ports that they publish."""
+
+    def __init__(self, image, count, work):
+        need("docker", "run brokers in containers")
+        file = PROJECT / "docker" / ("compose.yaml" if count == 1 else "compose.cluster.yaml")
+        v2 = subprocess.run(["docker", "compose", "version"], capture_output=True).returncode == 0
+        if not v2:
+            need("docker-compose", "run brokers in containers")
+        self.compose = [*(["docker", "compose"] if v2 else ["docker-compose"]), "-p", "floodmark-suites", "-f", str(file)]
+        self.environment = {**os.environ, "IMAGE": image}
+        self.ports = [9092] if count == 1 else [19092, 29092, 39092]
+        self.bootstrap = ",".join(f"localhost:{port}" for port in self.ports)
+        self.direct = f"localhost:{self.ports[0]}"
+        self.log = work / "broker.log"
+
+    def start(self):
+        self._run("up", "-d")
+        deadline = time.monotonic() + 90
+        for port in self.ports:
+            while not answers(port):
+                if time.monotonic() > deadline:
+                    raise BrokerEnded(f"no broker answers at port {port} of the containers\n{self._run('logs', '--tail', '40')}")
+                time.sleep(0.2)
+
+    def check(self):
+        running = self._run("ps", "-q").split()
+        states = subprocess.run(["docker", "inspect", "-f", "{{.State.Running}}", *running], capture_output=True, text=True)
+        if states.stdout.split() != ["true"] * len(self.ports):
+            raise BrokerEnded(f"a container has ended\n{self._run('logs', '--tail', '40')}")
+
+    def stop(self):
+        self._run("stop")
+
+    def close(self):
+        try:
+            self.log.write_text(self._run("logs", "--no-color"))
+        finally:
+            self._run("down", "-v")
+        return ""
+
+    def _run(self, *words):
+        done = subprocess.run([*self.compose, *words], env=self.environment, capture_output=True, text=True, timeout=180)
+        if done.returncode != 0:
+            raise BrokerEnded(f"compose {words[0]} failed: {done.stderr[-2000:]}")
+        return done.stdout
+
+
+def answers(port):
+    """Whether a broker answers ApiVersions there; a published port accepts before anybody listens behind it."""
+    try:
+        return bool(apis.served("127.0.0.1", port))
+    except OSError:
+        return False

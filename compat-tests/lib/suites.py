@@ -1,0 +1,166 @@
+"""The frame of the suites: finds them, gives each its brokers and its time, and holds the outcomes against the expected ones.
+
+A suite is `suites/NAME/suite.py` with:
+
+    CLIENT, VERSION     for the table
+    LIMIT_S             how long all of it may take
+    OWN_BROKERS = True  where the suite starts the brokers itself, through a launcher; default False
+    SETTINGS = {}       broker settings that the suite asks for
+    setup()             fetches and builds
+    run(context)        yields an Outcome for each test
+"""
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+
+from lib import apis, table
+from lib.broker import BrokerEnded
+from lib.outcome import FAILED, Outcome, count, judge, parse_expected, write_result
+from lib.servers import Docker, Outside, Processes, binary_command
+from lib.toolchain import HERE
+
+SUITES = HERE / "suites"
+PANIC = re.compile(r"^.*panicked at.*$", re.MULTILINE)
+
+
+class TimeUp(Exception):
+    """The suite did not end within its limit."""
+
+
+def names():
+    return sorted(path.parent.name for path in SUITES.glob("*/suite.py"))
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), SUITES / name / "suite.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Context:
+    """What a suite sees of its run."""
+
+    def __init__(self, options, work, servers, deadline):
+        self.select, self.work, self.deadline = options.select, work, deadline
+        self.brokers, self.binary = options.brokers, options.binary
+        self.servers = servers
+        self.bootstrap = servers.bootstrap if servers else None
+
+    def missing(self, part):
+        """The APIs that the brokers do not serve and that a part of a script (`apis.NEEDS`) must have."""
+        return apis.missing(self.servers.direct, part)
+
+    def lines(self, command, name, cwd=None, env=None, limit_s=None):
+        """The lines that a program prints, which also go to the log `name`. It and all that it started is ended at the limit."""
+        end = min(self.deadline, time.monotonic() + limit_s) if limit_s else self.deadline
+        process = subprocess.Popen([str(word) for word in command], cwd=cwd, env={**os.environ, **(env or {})}, text=True,
+                                   errors="replace", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   start_new_session=True)
+        late = threading.Event()
+
+        def stop():
+            late.set()
+            kill_group(process)
+
+        timer = threading.Timer(max(0, end - time.monotonic()), stop)
+        timer.start()
+        try:
+            with (self.work / f"{name}.log").open("a") as log:
+                for line in process.stdout:
+                    log.write(line)
+                    log.flush()
+                    yield line.rstrip("\n")
+            process.wait()
+        finally:
+            timer.cancel()
+            kill_group(process)
+            process.stdout.close()
+            process.wait()
+        if late.is_set():
+            raise TimeUp(f"{name} did not end within its limit; its log is {self.work / name}.log")
+        self.status = process.returncode
+
+
+def kill_group(process):
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def the_servers(suite, options, work):
+    if options.against:
+        return Outside(options.against)
+    if options.docker:
+        return Docker(options.image, options.brokers, work)
+    if getattr(suite, "OWN_BROKERS", False):
+        return None
+    return Processes(binary_command(options.binary), options.brokers, work, getattr(suite, "SETTINGS", {}))
+
+
+def run_suite(name, options, work):
+    """The outcomes of one suite, and what befell the brokers under it."""
+    suite = load(name)
+    work.mkdir(parents=True)
+    suite.setup()
+    servers = the_servers(suite, options, work)
+    outcomes = {}
+    try:
+        if servers:
+            servers.start()
+        context = Context(options, work, servers, time.monotonic() + suite.LIMIT_S)
+        for outcome in suite.run(context):
+            outcomes[outcome.test] = outcome
+            print(f"{outcome.what:8}{outcome.test}" + (f" -- {outcome.reason[:300]}" if outcome.reason else ""), flush=True)
+            if servers:
+                servers.check()
+        if not outcomes:
+            outcomes["the suite"] = Outcome("the suite", FAILED, "ran no test")
+        if servers:
+            servers.stop()
+    except TimeUp as late:
+        outcomes["the time limit"] = Outcome("the time limit", FAILED, str(late))
+    except BrokerEnded as ended:
+        outcomes["the broker"] = Outcome("the broker", FAILED, str(ended).replace("\n", " | "))
+    finally:
+        protocol = servers.close() if servers else getattr(suite, "PROTOCOL", "")
+    for log in sorted(work.rglob("*broker*.log")) + sorted(work.rglob("node-*.log")):
+        for panic in PANIC.findall(log.read_text(errors="replace")):
+            outcomes[f"no panic in {log.name}"] = Outcome(f"no panic in {log.name}", FAILED, f"{panic} (see {log})")
+    return suite, list(outcomes.values()), protocol
+
+
+def run_all(options, work):
+    if options.setup:
+        for name in options.suite:
+            load(name).setup()
+        return 0
+    surprises, passed, failed, absent = [], 0, 0, 0
+    ours = not options.against and not options.select
+    for name in options.suite:
+        print(f"=== {name}", flush=True)
+        suite, outcomes, protocol = run_suite(name, options, work / name)
+        list_ = SUITES / name / "expected.txt"
+        expected = parse_expected(list_.read_text()) if list_.exists() else []
+        judged, unexpected = judge(outcomes, expected, whole=not options.select and options.brokers == 1)
+        head = {"suite": name, "client": suite.CLIENT, "version": suite.VERSION, "brokers": options.brokers, "protocol": protocol}
+        file = f"{name}.txt" if options.brokers == 1 else f"{name}-{options.brokers}.txt"
+        write_result(work / file, head, judged)
+        if ours:
+            table.RESULTS.mkdir(exist_ok=True)
+            write_result(table.RESULTS / file, head, judged)
+            table.write()
+        passed, failed = passed + count(judged, "passed"), failed + count(judged, "failed")
+        absent += count(judged, "n/a")
+        surprises += [f"{name}: {surprise}" for surprise in unexpected]
+    for surprise in surprises:
+        print(f"not as expected: {surprise}")
+    listed = failed - sum(" failed: " in surprise for surprise in surprises)
+    print(f"{listed} failed as listed, {len(surprises)} not as expected")
+    print(f"{passed} passed, {failed - listed} failed, {absent + listed} skipped", flush=True)
+    return 1 if surprises or not passed else 0

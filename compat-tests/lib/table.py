@@ -1,0 +1,36 @@
+"""COMPATIBILITY.md, made from the result files."""
+from collections import Counter
+
+from lib.outcome import FAILED, NOT_APPLICABLE, PASSED, count, read_result
+from lib.toolchain import HERE, PROJECT
+
+RESULTS = HERE / "results"
+HEAD = """# Compatibility
+
+Made by `compat-tests/run` from the files in `compat-tests/results`; do not edit. Other people's suites run unmodified, as the
+package registries serve them; scripts of ours go through other people's clients. What a suite is, and why some of its tests
+are not run at all, is in [compat-tests/README.md](compat-tests/README.md). Protocol versions are those that the client really
+used, read off its connections.
+
+| suite | client | version | brokers | run | passed | failed | not applicable | protocol versions |
+|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def cell(text):
+    return text.replace("|", "\\|") or "-"
+
+
+def write():
+    rows, details = [], []
+    for path in sorted(RESULTS.glob("*.txt")):
+        head, outcomes = read_result(path)
+        passed, failed, absent = (count(outcomes, what) for what in (PASSED, FAILED, NOT_APPLICABLE))
+        rows.append(f"| {head['suite']} | {cell(head['client'])} | {cell(head['version'])} | {head['brokers']} | {passed + failed} "
+                    f"| {passed} | {failed} | {absent} | {cell(head.get('protocol', ''))} |")
+        lines = [f"- failed: `{o.test}`: {o.reason}" for o in outcomes if o.what == FAILED]
+        reasons = Counter(o.reason for o in outcomes if o.what == NOT_APPLICABLE)
+        lines += [f"- not applicable, {number}: {reason}" for reason, number in sorted(reasons.items())]
+        if lines:
+            details.append(f"## {head['suite']}, {head['brokers']} broker(s)\n\n" + "\n".join(lines) + "\n")
+    (PROJECT / "COMPATIBILITY.md").write_text(HEAD + "\n".join(rows) + "\n\n" + "\n".join(details))

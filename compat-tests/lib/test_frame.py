@@ -1,0 +1,109 @@
+"""The frame judges rightly: run by `python3 -m unittest discover -s compat-tests/lib -t compat-tests`."""
+import subprocess
+import sys
+import tempfile
+import time
+import types
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from lib import suites, table
+from lib.outcome import FAILED, NOT_APPLICABLE, PASSED, Outcome, judge, parse_expected, read_result, write_result
+from lib.sniffer import Watch, seen
+
+LIST = """
+# a comment
+failed  broken -- issue 7
+n/a     inside* -- looks inside
+"""
+
+
+class Judging(unittest.TestCase):
+    def judged(self, *outcomes, whole=False):
+        outcomes, surprises = judge([Outcome(*outcome) for outcome in outcomes], parse_expected(LIST), whole)
+        return [(o.test, o.what, o.reason) for o in outcomes], surprises
+
+    def test_as_listed(self):
+        outcomes, surprises = self.judged(("broken", FAILED, "x"), ("inside-1", FAILED, "y"), ("fine", PASSED), whole=True)
+        self.assertEqual(surprises, [])
+        self.assertEqual(outcomes, [("broken", FAILED, "issue 7"), ("inside-1", NOT_APPLICABLE, "looks inside"), ("fine", PASSED, "")])
+
+    def test_worse(self):
+        self.assertEqual(self.judged(("fine", FAILED, "why"))[1], ["fine failed: why"])
+
+    def test_better_must_go(self):
+        self.assertEqual(self.judged(("broken", PASSED))[1], ["broken passes: take it off the list"])
+        self.assertEqual(self.judged(("inside-1", PASSED), ("inside-2", PASSED))[1], ["inside*: all of it passes: take it off the list"])
+        self.assertEqual(self.judged(("inside-1", PASSED), ("inside-2", FAILED, ""))[1], [])
+
+    def test_lines_that_no_test_matches_must_go(self):
+        _, surprises = self.judged(("fine", PASSED), whole=True)
+        self.assertEqual(len(surprises), 2)
+
+    def test_a_line_without_a_reason_is_an_error(self):
+        for line in ("failed x", "failed x -- ", "flaky x -- y"):
+            with self.assertRaises(ValueError):
+                parse_expected(line)
+
+    def test_results_are_read_as_they_were_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, outcomes = Path(folder) / "r.txt", [Outcome("a b", FAILED, "why: so"), Outcome("c", PASSED)]
+            write_result(path, {"suite": "s", "protocol": ""}, outcomes)
+            self.assertEqual(read_result(path), ({"suite": "s", "protocol": ""}, outcomes))
+
+
+class Running(unittest.TestCase):
+    def run_suite(self, code, limit_s=20, log=""):
+        """The outcomes of a suite whose program is this piece of Python."""
+
+        def run(context):
+            (context.work / "node-1.log").write_text(log)
+            for line in context.lines([sys.executable, "-c", code], "program"):
+                yield Outcome(line, PASSED)
+
+        suite = types.SimpleNamespace(CLIENT="c", VERSION="1", LIMIT_S=limit_s, OWN_BROKERS=True, setup=lambda: None, run=run)
+        options = types.SimpleNamespace(against=None, docker=False, select=[], brokers=1, binary=Path("none"))
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(suites, "load", lambda name: suite):
+            outcomes = suites.run_suite("fake", options, Path(folder) / "work")[1]
+        return {outcome.test: outcome for outcome in outcomes}
+
+    def test_a_suite_that_hangs_is_ended_with_all_that_it_started(self):
+        marker = f"hang-{time.monotonic_ns()}"
+        code = f"import subprocess, time; subprocess.Popen(['sh', '-c', 'sleep 600; : {marker}']); print('one', flush=True); time.sleep(600)"
+        outcomes = self.run_suite(code, limit_s=2)
+        self.assertEqual(outcomes["one"].what, PASSED)
+        self.assertEqual(outcomes["the time limit"].what, FAILED)
+        left = subprocess.run(["pgrep", "-f", f": {marker}$"], capture_output=True, text=True).stdout
+        self.assertEqual(left, "")
+
+    def test_a_panic_in_a_node_fails_the_suite(self):
+        outcomes = self.run_suite("print('one')", log="x\nthread 'shard-0' panicked at src/a.rs:1:2:\nno\n")
+        self.assertIn("panicked at src/a.rs", outcomes["no panic in node-1.log"].reason)
+
+    def test_a_suite_without_a_test_has_failed(self):
+        self.assertEqual(self.run_suite("")["the suite"].what, FAILED)
+
+
+class Sniffing(unittest.TestCase):
+    def test_frames_in_pieces(self):
+        seen.clear()
+        stream = b"".join(len(body).to_bytes(4, "big") + body for body in (b"\0\x12\0\x03" + b"x" * 9, b"\0\x00\0\x0c" + b"y" * 70))
+        watch = Watch()
+        for at in range(0, len(stream), 5):
+            watch.feed(stream[at:at + 5])
+        self.assertEqual(seen, {(18, 3), (0, 12)})
+
+
+class Table(unittest.TestCase):
+    def test_it_is_current(self):
+        before = (table.PROJECT / "COMPATIBILITY.md").read_text()
+        try:
+            table.write()
+            self.assertEqual((table.PROJECT / "COMPATIBILITY.md").read_text(), before)
+        finally:
+            (table.PROJECT / "COMPATIBILITY.md").write_text(before)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,15 @@
+"""The common script (lib/script.py) through rskafka, a small client in Rust: it has neither groups nor transactions, and no settings."""
+from lib import environments, script
+from lib.toolchain import HERE
+
+SOURCE = HERE / "suites/rskafka"
+CLIENT, VERSION = "rskafka (Rust)", "0.6.0"
+LIMIT_S = 600
+
+
+def setup():
+    environments.rust(SOURCE)
+
+
+def run(context):
+    yield from script.run(context, [environments.rust(SOURCE)], parts=["admin", "produce", "consume", "errors"])

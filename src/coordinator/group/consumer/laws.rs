@@ -459,7 +459,7 @@ impl World {
             for slot in 0..CLIENTS {
                 if let Some(client) = &mut self.clients[slot] {
                     client.settle();
-                    client.is_to_tell_all |= client.protocol == Protocol::Consumer;
+                    client.is_to_tell_all |= client.protocol == Protocol::Consumer && round % 2 == 0;
                 }
                 self.beat(slot, false)?;
                 self.check()?;

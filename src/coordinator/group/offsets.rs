@@ -141,15 +141,13 @@ impl Offsets {
             order: self.applied,
         };
         let place = (self.topics.acquire(&key.topic), partition);
-        if !self.groups.contains_key(&*key.group) {
-            self.groups.insert(key.group.as_str().into(), OfGroup::default());
-        }
-        let replaced = match producer {
-            None => {
-                let group = self.groups.get_mut(&*key.group);
-                group.and_then(|group| group.committed.insert(place, committed))
+        let replaced = match (producer, self.groups.get_mut(&*key.group)) {
+            (None, Some(of_group)) => of_group.committed.insert(place, committed),
+            (None, None) => {
+                let of_group = self.groups.entry(key.group.as_str().into()).or_default();
+                of_group.committed.insert(place, committed)
             }
-            Some(producer) => self.bring(&key.group, place, producer, committed),
+            (Some(producer), _) => self.bring(&key.group, place, producer, committed),
         };
         if replaced.is_some() {
             self.topics.release(place.0);
@@ -181,8 +179,10 @@ impl Offsets {
         producer: ProducerId,
         committed: Committed,
     ) -> Option<Committed> {
-        let name = self.groups.get_key_value(group)?.0.clone();
-        self.groups.get_mut(group)?.open.entry(place).or_default().insert(producer);
+        let known = self.groups.get_key_value(group);
+        let name = known.map_or_else(|| group.into(), |(name, _)| name.clone());
+        let of_group = self.groups.entry(name.clone()).or_default();
+        of_group.open.entry(place).or_default().insert(producer);
         self.pending.entry(producer).or_default().insert((name, place), committed)
     }
 

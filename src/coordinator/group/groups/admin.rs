@@ -28,9 +28,11 @@ impl Groups {
         let passes = |filter: &[String], word: &str| {
             filter.is_empty() || filter.iter().any(|wanted| wanted.trim().eq_ignore_ascii_case(word))
         };
-        listed
+        let mut listed: Vec<ListedGroup> = listed
             .filter(|group| passes(&filter.states, group.state) && passes(&filter.types, group.kind.name()))
-            .collect()
+            .collect();
+        listed.sort_unstable_by(|one, other| one.id.cmp(&other.id));
+        listed
     }
 
     pub(super) fn describe(&self, ids: Vec<Name>) -> Vec<(Name, Result<ClassicDescription, DescribeError>)> {

@@ -3,8 +3,6 @@
 //! Owns when the next round is due, and how far the one under way is: a round goes through the groups in the order of
 //! their ids, and rests when it has made many records, so that it never holds up the members of other groups.
 
-use std::ops::Bound;
-
 use super::super::{Name, Now, Out, Settings};
 use super::{Entry, Groups};
 use crate::metadata::topics::Topics;
@@ -20,13 +18,13 @@ const GROUPS_AT_ONCE: usize = 10_000;
 pub(super) struct Cleanup {
     /// None until the coordinator has begun.
     due: Option<MonotonicMs>,
-    /// The group after which the round that is under way goes on.
-    after: Option<Name>,
+    /// The groups that the round under way has not come to yet, the next one last.
+    left: Vec<Name>,
 }
 
 impl Cleanup {
     pub(super) fn begin(&mut self, now: Now, settings: &Settings) {
-        *self = Cleanup { due: Some(next_round(now, settings)), after: None };
+        *self = Cleanup { due: Some(next_round(now, settings)), left: Vec::new() };
     }
 
     pub(super) fn due(&self) -> Option<MonotonicMs> {
@@ -36,7 +34,7 @@ impl Cleanup {
     /// Another interval holds from now on.
     pub(super) fn reconfigure(&mut self, now: Now, old: &Settings, new: &Settings) {
         let is_other = old.offsets.retention_check_interval_ms != new.offsets.retention_check_interval_ms;
-        if is_other && self.due.is_some() && self.after.is_none() {
+        if is_other && self.due.is_some() && self.left.is_empty() {
             self.due = Some(next_round(now, new));
         }
     }
@@ -52,23 +50,19 @@ impl Groups {
         if self.cleanup.due.is_none_or(|due| due > now.monotonic) {
             return;
         }
-        let from = match self.cleanup.after.take() {
-            Some(after) => Bound::Excluded(after),
-            None => Bound::Unbounded,
-        };
-        let ids = self.groups.range::<Name, _>((from, Bound::Unbounded)).map(|(id, _)| id.clone());
-        let ids: Vec<Name> = ids.take(GROUPS_AT_ONCE).collect();
+        if self.cleanup.left.is_empty() {
+            self.cleanup.left = self.ids();
+            self.cleanup.left.reverse();
+        }
         let written = out.records.len();
-        let mut looked_at = 0;
-        for id in &ids {
-            self.expire_group(id, now, out);
-            looked_at += 1;
+        for _ in 0..GROUPS_AT_ONCE {
+            let Some(id) = self.cleanup.left.pop() else { break };
+            self.expire_group(&id, now, out);
             if out.records.len() - written >= RECORDS_AT_ONCE {
                 break;
             }
         }
-        if looked_at < ids.len() || ids.len() == GROUPS_AT_ONCE {
-            self.cleanup.after = ids.get(looked_at - 1).cloned();
+        if !self.cleanup.left.is_empty() {
             return;
         }
         self.producers.expire(now.wall);

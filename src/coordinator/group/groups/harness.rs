@@ -1,6 +1,8 @@
 //! A machine with its log, for tests: it notes the bytes of each record, and can fold them into another machine.
 //! After each step the fold must come to the same hard state.
 
+use std::collections::BTreeMap;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::super::Command;
@@ -110,9 +112,8 @@ impl Harness {
 
     fn check(&self) {
         let folded = self.fold();
-        let live: Vec<(&Name, Option<String>)> = hard_groups(&self.groups).collect();
-        let ids: Vec<&Name> = folded.groups.keys().collect();
-        assert_eq!(live.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids, "the log has other groups");
+        let live = hard_groups(&self.groups);
+        assert_eq!(self.groups.ids(), folded.ids(), "the log has other groups");
         for ((id, live), (_, folded)) in live.iter().zip(hard_groups(&folded)) {
             // A rebalance of the classic protocol is not written down before it is over.
             if let Some(live) = live {
@@ -135,9 +136,9 @@ impl Harness {
 }
 
 /// The groups as the log knows them; none of the classic protocol in the middle of a rebalance.
-fn hard_groups(groups: &Groups) -> impl Iterator<Item = (&Name, Option<String>)> {
-    groups.groups.iter().map(|(id, entry)| {
-        let state = match &entry.group {
+fn hard_groups(groups: &Groups) -> BTreeMap<&Name, Option<String>> {
+    fn hard_state<'a>((id, Entry { group, .. }): (&'a Name, &Entry)) -> (&'a Name, Option<String>) {
+        let state = match group {
             Group::Classic(group) => {
                 let is_settled = matches!(group.state(), State::Empty | State::Stable);
                 is_settled.then(|| format!("classic {}", group.hard_state()))
@@ -145,7 +146,8 @@ fn hard_groups(groups: &Groups) -> impl Iterator<Item = (&Name, Option<String>)>
             Group::Consumer(group) => Some(format!("consumer {}", group.hard_state())),
         };
         (id, state)
-    })
+    }
+    groups.groups.iter().map(hard_state).collect()
 }
 
 /// What consumers say of the topics that they read.

@@ -73,11 +73,11 @@ impl Groups {
         member: &Identity,
         out: &mut Out,
     ) -> Result<(), HeartbeatError> {
-        let config = self.consumer_config(context, id);
         match self.groups.get_mut(id).map(|entry| &mut entry.group) {
             // Its deadlines only move away by it, so they are left as they are.
             Some(Group::Classic(group)) => group.heartbeat(member, context.now),
             Some(Group::Consumer(group)) => {
+                let config = self.settings.consumer.of_group(&context.image.configs, id);
                 let result = group.heartbeat_classic(context, &mut self.watch, &config, member, out);
                 self.reschedule(id);
                 result

@@ -21,7 +21,7 @@ mod laws;
 #[cfg(test)]
 mod script;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 
 use bytes::Bytes;
@@ -42,7 +42,7 @@ use cleanup::Cleanup;
 #[derive(Debug, Default)]
 pub struct Groups {
     settings: Settings,
-    groups: BTreeMap<Name, Entry>,
+    groups: HashMap<Name, Entry>,
     offsets: Offsets,
     producers: Producers,
     /// When each group that waits for something wants to be called.
@@ -114,6 +114,13 @@ impl Groups {
     /// No groups yet, for a log that is still to be folded.
     pub fn new(settings: Settings) -> Groups {
         Groups { settings, ..Groups::default() }
+    }
+
+    /// The ids of all groups, in order.
+    fn ids(&self) -> Vec<Name> {
+        let mut ids: Vec<Name> = self.groups.keys().cloned().collect();
+        ids.sort_unstable();
+        ids
     }
 
     /// Makes the group that exists for its offsets alone, if there is none: nobody has joined it (Kafka's simple group).
@@ -257,8 +264,7 @@ impl Machine for Groups {
     fn begin(&mut self, context: &Context<'_>, out: &mut Out) {
         self.topics = context.image.topics.clone();
         self.cleanup.begin(context.now, &self.settings);
-        let ids: Vec<Name> = self.groups.keys().cloned().collect();
-        for id in ids {
+        for id in self.ids() {
             let Some(entry) = self.groups.get_mut(&id) else { continue };
             match &mut entry.group {
                 Group::Classic(group) => group.begin(&self.settings.classic, context.now, out),

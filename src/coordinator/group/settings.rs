@@ -84,3 +84,38 @@ impl ConsumerSettings {
         config
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::Image;
+    use crate::wire::messages::StrBytes;
+    use crate::wire::messages::metadata::ConfigRecord;
+
+    #[test]
+    fn what_a_group_sets_for_itself_holds_within_the_bounds() {
+        let mut image = Image::default();
+        let mut set = |group: &'static str, key: &'static str, value: &'static str| {
+            let record = ConfigRecord {
+                resource_type: ResourceType::Group.code(),
+                resource_name: StrBytes::from_static_str(group),
+                name: StrBytes::from_static_str(key),
+                value: Some(StrBytes::from_static_str(value)),
+                ..ConfigRecord::default()
+            };
+            image.apply(&record.into());
+        };
+        set("g", "consumer.session.timeout.ms", "50000");
+        set("g", "consumer.heartbeat.interval.ms", "1");
+        set("g", "consumer.assignment.interval.ms", "20000");
+        set("h", "consumer.session.timeout.ms", "many");
+        let settings = ConsumerSettings::default();
+        let of_group = |group: &str| {
+            let config = settings.of_group(&image.configs, &group.into());
+            (config.session_timeout_ms, config.heartbeat_interval_ms, config.assignment_interval_ms)
+        };
+        assert_eq!(of_group("g"), (50_000, 5_000, 15_000));
+        assert_eq!(of_group("h"), (45_000, 5_000, 1_000));
+        assert_eq!(of_group("k"), of_group("h"));
+    }
+}

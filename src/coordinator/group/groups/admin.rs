@@ -96,7 +96,7 @@ impl Groups {
         match self.groups.get(id).map(|entry| &entry.group) {
             Some(Group::Classic(group)) => out.record(group.tombstone()),
             Some(Group::Consumer(group)) => {
-                group.tombstones().into_iter().for_each(|record| out.record(record))
+                group.tombstones().into_iter().for_each(|record| out.record(record));
             }
             None => {}
         }

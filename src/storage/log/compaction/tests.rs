@@ -536,6 +536,68 @@ fn a_swap_that_stops_at_any_rename_is_finished_or_undone() {
 }
 
 #[test]
+fn a_follower_copies_a_compacted_log_with_its_gaps_and_recovers_it() {
+    let mut world = repetitive();
+    for round in 0..6 {
+        let records = vec![(1, true), (3, round % 2 == 0), (4, true)];
+        world.step(&Op::Produce { producer: round % 4, records });
+        let result = if round == 1 { TxnResult::Abort } else { TxnResult::Commit };
+        world.step(&Op::EndTxn { producer: 1, result });
+        world.step(&Op::EndTxn { producer: 3, result });
+        world.step(&Op::Append { records: vec![(2, true); 4], compression: Compression::Zstd });
+    }
+    world.step(&Op::Flush);
+    world.step(&Op::Clean { keys_max: 1000 });
+    let leader = world.log.view();
+    let stored = read_all(&leader);
+    let is_empty =
+        |batch: &Result<crate::wire::batch::Batch<'_>, _>| batch.as_ref().unwrap().header.record_count == 0;
+    assert!(Batches::new(&stored, PartialTail::Refuse).any(|batch| is_empty(&batch)));
+    // Segments of another size, and answers that end anywhere between batches.
+    let disk = SimDisk::new();
+    let config = Arc::new(LogConfig { segment_bytes: 300, ..(*world.config).clone() });
+    let args = open_args(Offset::ZERO, Offset::ZERO, false);
+    let mut copy = Log::create(Arc::new(disk.clone()), Path::new(DIR), config.clone(), &args).unwrap();
+    while copy.log_end() < leader.log_end {
+        let plan = leader.read(copy.log_end(), 250, leader.log_end, true).unwrap();
+        let bytes: Bytes = match plan {
+            ReadPlan::Ready(parts) => parts.concat().into(),
+            ReadPlan::Cold(read) => read.run().unwrap(),
+        };
+        copy.append_as_follower(&bytes, LeaderEpoch(world.epoch), TimestampMs(0)).unwrap();
+    }
+    assert!(copy.view().segment_count() > 3);
+    let check = |copy: &Log| {
+        let view = copy.view();
+        assert_eq!(read_all(&view), stored);
+        // Of transactions of which nothing is left, the leader may know more.
+        let skipped = |view: &LogView| {
+            let aborted = view.collect_aborted(Offset::ZERO, view.log_end).unwrap();
+            let skips = |offset: Offset, written: &Written| {
+                aborted.iter().any(|txn| {
+                    written.producer == Some(txn.producer_id.0)
+                        && (txn.first_offset..=txn.last_offset).contains(&offset)
+                })
+            };
+            let records = world.records();
+            records.iter().filter(|(offset, of)| skips(*offset, of)).map(|(at, _)| *at).collect::<Vec<_>>()
+        };
+        assert_eq!(skipped(&view), skipped(&leader));
+        let sequences = |log: &Log| {
+            let producers = log.producers().active_producers();
+            producers.iter().map(|of| (of.producer_id, of.last_sequence)).collect::<Vec<_>>()
+        };
+        assert_eq!(sequences(copy), sequences(&world.log));
+    };
+    check(&copy);
+    copy.flush().unwrap();
+    disk.crash(1);
+    let copy = Log::open(Arc::new(disk), Path::new(DIR), config, &args).unwrap();
+    assert!(copy.recovered().scanned_bytes > 0 && copy.recovered().truncated_bytes == 0);
+    check(&copy);
+}
+
+#[test]
 fn a_log_that_was_cut_meanwhile_is_left_alone() {
     struct Cutting<'a>(&'a mut Log, Offset);
     impl Watch for Cutting<'_> {

@@ -120,12 +120,23 @@ pub fn header_version<M: Schema>(version: i16) -> i16 {
 pub struct At {
     pub version: i16,
     pub flexible: bool,
+    /// It is the value of a tagged field itself.
+    pub tagged: bool,
 }
 
 impl At {
     fn of<M: Schema>(version: i16) -> Result<At> {
         ensure!(M::VALID.contains(version), "{} has no version {version}", M::NAME);
-        Ok(At { version, flexible: M::FLEXIBLE.contains(version) })
+        Ok(At { version, flexible: M::FLEXIBLE.contains(version), tagged: false })
+    }
+
+    fn in_tag(self) -> At {
+        At { tagged: true, ..self }
+    }
+
+    /// For the fields of a struct.
+    fn inside(self) -> At {
+        At { tagged: false, ..self }
     }
 }
 
@@ -267,7 +278,7 @@ impl<B: ByteBufMut> FieldReader for Encoding<'_, B> {
 
     fn tagged<T: Value>(&mut self, field: &Field, tag: i32, value: &T) -> Result<()> {
         let mut bytes = BytesMut::new();
-        value.put(&mut bytes, self.at)?;
+        value.put(&mut bytes, self.at.in_tag())?;
         let taken = self.tagged.insert(tag, bytes.freeze());
         ensure!(
             taken.is_none(),
@@ -303,7 +314,7 @@ impl FieldReader for Sizing {
     }
 
     fn tagged<T: Value>(&mut self, _field: &Field, tag: i32, value: &T) -> Result<()> {
-        let size = value.size(self.at)?;
+        let size = value.size(self.at.in_tag())?;
         self.add_tagged(tag, size);
         Ok(())
     }
@@ -339,7 +350,7 @@ impl FieldWriter for DecodingTagged {
 
     fn fill<T: Value>(&mut self, tag: Option<i32>, value: &mut T) -> Result<bool> {
         let Some(mut bytes) = tag.and_then(|tag| self.fields.remove(&tag)) else { return Ok(false) };
-        *value = T::get(&mut bytes, self.at)?;
+        *value = T::get(&mut bytes, self.at.in_tag())?;
         ensure!(bytes.is_empty(), "{} bytes follow the value of a tagged field", bytes.len());
         Ok(true)
     }
@@ -351,6 +362,7 @@ impl<T: Struct> Value for T {
     }
 
     fn put<B: ByteBufMut>(&self, buf: &mut B, at: At) -> Result<()> {
+        let at = at.inside();
         let mut encoding = Encoding { buf, at, tagged: self.unknown_tagged_fields().clone() };
         self.read_fields(&T::default(), &mut encoding)?;
         let Encoding { buf, tagged, .. } = encoding;
@@ -368,6 +380,7 @@ impl<T: Struct> Value for T {
     }
 
     fn size(&self, at: At) -> Result<usize> {
+        let at = at.inside();
         let mut sizing = Sizing { at, bytes: 0, tagged_fields: 0, tagged_bytes: 0 };
         self.read_fields(&T::default(), &mut sizing)?;
         for (tag, bytes) in self.unknown_tagged_fields() {
@@ -385,6 +398,7 @@ impl<T: Struct> Value for T {
     }
 
     fn get<B: ByteBuf>(buf: &mut B, at: At) -> Result<Self> {
+        let at = at.inside();
         let mut value = T::default();
         value.write_fields(&mut DecodingPlain { buf, at })?;
         if at.flexible {
@@ -404,8 +418,9 @@ impl<T: Struct> Value for T {
 }
 
 impl<T: Struct> Nullable for T {
-    fn put_null<B: ByteBufMut>(buf: &mut B, _at: At) {
-        buf.put_i8(-1);
+    /// Kafka marks a null struct by -1, but as a tagged field by 0.
+    fn put_null<B: ByteBufMut>(buf: &mut B, at: At) {
+        buf.put_i8(if at.tagged { 0 } else { -1 });
     }
 
     fn null_size(_at: At) -> usize {
@@ -413,7 +428,8 @@ impl<T: Struct> Nullable for T {
     }
 
     fn get_nullable<B: ByteBuf>(buf: &mut B, at: At) -> Result<Option<Self>> {
-        if buf.try_get_i8()? < 0 { Ok(None) } else { Ok(Some(T::get(buf, at)?)) }
+        let mark = buf.try_get_i8()?;
+        if mark < 0 || (at.tagged && mark == 0) { Ok(None) } else { Ok(Some(T::get(buf, at)?)) }
     }
 
     fn put_present<B: ByteBufMut>(buf: &mut B) -> usize {

@@ -91,7 +91,8 @@ messages! {
         subscribed_topic_regex: string "0+" nullable "0+",
         rebalance_timeout_ms: int32 "0+" = -1,
         server_assignor: string "0+" nullable "0+",
-        classic_member_metadata: StoredClassicMember "0+" nullable "0+" tagged "0+" tag 0 = null,
+        /// Null of a member that speaks the consumer protocol. Kafka writes that down: left out, it is an empty one.
+        classic_member_metadata: StoredClassicMember "0+" nullable "0+" tagged "0+" tag 0,
     }
     /// What a member that speaks the classic protocol said when it joined a consumer group.
     struct StoredClassicMember {
@@ -134,7 +135,7 @@ messages! {
     struct CurrentTopicPartitions {
         topic_id: uuid "0+",
         partitions: [int32] "0+",
-        assignment_epochs: [int32] "0+" nullable "0+" tagged "0+" tag 0 = null,
+        assignment_epochs: [int32] "0+" nullable "0+" tagged "0+" tag 0,
     }
 
     /// The topics that a regular expression matched.

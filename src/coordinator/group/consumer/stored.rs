@@ -220,3 +220,7 @@ pub(super) fn text(name: &Name) -> StrBytes {
 pub(super) fn name(text: &StrBytes) -> Name {
     text.as_str().into()
 }
+
+#[cfg(test)]
+#[path = "stored_tests.rs"]
+mod tests;

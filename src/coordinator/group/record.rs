@@ -156,3 +156,7 @@ fn get<M: Schema>(mut bytes: Bytes, version: i16) -> Result<M, RecordError> {
 fn malformed<M: Schema>(error: &impl std::fmt::Display) -> RecordError {
     RecordError::Malformed { name: M::NAME, reason: error.to_string() }
 }
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+mod tests;

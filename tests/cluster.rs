@@ -10,6 +10,8 @@ mod client;
 mod harness;
 #[path = "cluster/leadership.rs"]
 mod leadership;
+#[path = "cluster/quorum.rs"]
+mod quorum;
 #[path = "cluster/replication.rs"]
 mod replication;
 #[path = "node/requests.rs"]

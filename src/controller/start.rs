@@ -337,9 +337,11 @@ impl Controller {
             metrics.running_state.is_err() || metrics.membership_config.voter_ids().next().is_some()
         });
         let known = known.await.map_err(|_| stopped(&Fatal::<RaftNodeId>::Stopped))?.clone();
-        let known: Vec<NodeId> = known.membership_config.voter_ids().map(node_id).collect();
-        // Only the voters of a configuration should be those of the log; others have changed since they were formatted.
-        let is_static = is_static(voters.values());
+        let membership = known.membership_config.membership();
+        let members = membership.voter_ids().filter_map(|id| membership.get_node(&id));
+        // Only where the configuration says who votes should the log know the same; others may have changed.
+        let is_static = is_static(voters.values()) && is_static(members);
+        let known: Vec<NodeId> = membership.voter_ids().map(node_id).collect();
         if is_static && !known.contains(&node) && voters.contains_key(&node) {
             return Err(StartError::OtherQuorum { node, voters: known });
         }

@@ -23,7 +23,8 @@ use crate::controller::raft_types::{Member, Raft, RaftNodeId, node_id, raft_id};
 use crate::controller::rpc::{self, Refusal};
 use crate::controller::service::ServiceParts;
 use crate::controller::voter_set::{ChangeRefused, VoterChange, VoterSet};
-use crate::types::NodeId;
+use crate::types::{DirectoryId, NodeId};
+use crate::wire::messages::RaftFoundingRequest;
 
 /// A voter that has not answered for so long does not count as reached.
 const REACHED_WITHIN: Duration = Duration::from_secs(2);
@@ -120,6 +121,58 @@ impl Voters {
             Ok(Err(error)) => Err(ChangeVotersError::Unavailable(error.to_string())),
             Err(_) => Err(ChangeVotersError::Timeout),
         }
+    }
+
+    /// Lets the quorum know its voters by their directories, so that they can be changed from here on (kraft.version 1): until
+    /// now they are those of everybody's configuration. Each voter is asked which directory it has, so all must be there.
+    pub async fn make_dynamic(&self, limit: Duration) -> Result<(), ChangeVotersError> {
+        if !self.view.is_leader() {
+            return Err(self.not_leader());
+        }
+        let turn = self.begin().ok_or(ChangeRefused::Pending)?;
+        let set = self.seen();
+        if !set.is_static() {
+            return Ok(());
+        }
+        let named = set.voters.iter().map(|(node, member)| async move {
+            let directory_id = self.directory_of(*node, member).await?;
+            Ok::<_, ChangeVotersError>((raft_id(*node), Member { directory_id, ..member.clone() }))
+        });
+        let named = futures_util::future::try_join_all(named).await?.into_iter().collect();
+        let voters = self.clone();
+        let made = tokio::spawn(async move {
+            let made = voters.apply(ChangeMembers::SetNodes(named)).await;
+            drop(turn);
+            made
+        });
+        match timeout(limit, made).await {
+            Ok(Ok(Ok(()))) => {
+                tracing::info!(
+                    "The voters of the metadata quorum can be changed from now on: kraft.version is 1"
+                );
+                Ok(())
+            }
+            Ok(Ok(Err(error))) => Err(error),
+            Ok(Err(error)) => Err(ChangeVotersError::Unavailable(error.to_string())),
+            Err(_) => Err(ChangeVotersError::Timeout),
+        }
+    }
+
+    /// The metadata directory of a voter, as it says itself.
+    async fn directory_of(&self, node: NodeId, member: &Member) -> Result<DirectoryId, ChangeVotersError> {
+        if node == self.peers.me.node {
+            return Ok(self.peers.me.directory);
+        }
+        let asked = async {
+            let address = self.peers.address(node, Some(member)).ok_or(PeerError::NoAddress)?;
+            let connection = self.peers.dial(&address, DIAL_LIMIT).await?;
+            let sender = self.peers.me.sender(Some(node));
+            let message = RaftFoundingRequest { sender, ..RaftFoundingRequest::default() };
+            let answer = connection.call(&message, DIAL_LIMIT).await?;
+            Refusal::of(answer.refusal).map_err(|refusal| PeerError::Refused(node, refusal))?;
+            Ok::<_, PeerError>(answer.directory_id)
+        };
+        asked.await.map_err(|error| ChangeVotersError::NotReached { node, reason: error.to_string() })
     }
 
     /// Ends a change that a leader before this one has half made. Returns whether there was one.

@@ -4,8 +4,8 @@
 mod update;
 
 pub use update::{
-    FeatureUpdate, RefusedBecause, SupportingNode, UpdateFeaturesError, UpgradeType, add_min_insync_replicas,
-    bootstrap_records, level_records, update_features,
+    DecidingNode, FeatureUpdate, RefusedBecause, SupportingNode, UpdateFeaturesError, UpgradeType,
+    add_min_insync_replicas, bootstrap_records, level_records, update_features,
 };
 
 use super::record::Record;

@@ -152,14 +152,22 @@ fn one_min_isr_for_all(image: &Image, min_insync_replicas: i32) -> Vec<Record> {
     records
 }
 
-/// Changes the levels of features, all or none. `controller` is the node that decides, `min_insync_replicas` what its own
-/// settings say.
+/// The node that decides, and what it knows beside the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecidingNode {
+    pub id: NodeId,
+    /// The level of kraft.version, which the quorum keeps.
+    pub kraft_version: i16,
+    /// What its own settings say.
+    pub min_insync_replicas: i32,
+}
+
+/// Changes the levels of features, all or none. A higher kraft.version is allowed here, and nothing else.
 pub fn update_features(
     image: &Image,
-    controller: NodeId,
+    node: DecidingNode,
     updates: &[FeatureUpdate],
     validate_only: bool,
-    min_insync_replicas: i32,
 ) -> Decision<Result<(), UpdateFeaturesError>> {
     // A dependency may be met by another update of the same request.
     let mut proposed = image.features.clone();
@@ -174,10 +182,10 @@ pub fn update_features(
     let enables_elr =
         |update: &FeatureUpdate| *update.name == *ELIGIBLE_LEADER_REPLICAS_VERSION && update.level > 0;
     if updates.iter().any(enables_elr) {
-        records = one_min_isr_for_all(image, min_insync_replicas);
+        records = one_min_isr_for_all(image, node.min_insync_replicas);
     }
     for update in updates {
-        match decide_one(image, controller, update, &proposed) {
+        match decide_one(image, node, update, &proposed) {
             Ok(record) => records.extend(record),
             Err(reason) => {
                 let (feature, level) = (Arc::clone(&update.name), update.level);
@@ -193,7 +201,7 @@ pub fn update_features(
 
 fn decide_one(
     image: &Image,
-    controller: NodeId,
+    node: DecidingNode,
     update: &FeatureUpdate,
     proposed: &Features,
 ) -> Result<Option<Record>, RefusedBecause> {
@@ -203,8 +211,11 @@ fn decide_one(
     if update.level < 0 {
         return Err(RefusedBecause::Negative);
     }
-    supported_everywhere(image, controller, &update.name, update.level)?;
-    let current = image.features.level(&update.name);
+    supported_everywhere(image, node.id, &update.name, update.level)?;
+    let current = match &*update.name {
+        KRAFT_VERSION => node.kraft_version,
+        name => image.features.level(name),
+    };
     if update.level < current && update.upgrade_type == UpgradeType::Upgrade {
         return Err(RefusedBecause::DowngradeNotAllowed);
     }
@@ -218,7 +229,8 @@ fn decide_one(
                 return Err(RefusedBecause::LosesMetadata { from, to });
             }
         }
-        KRAFT_VERSION if update.level == current => return Ok(None),
+        // The quorum keeps it; to change it is the caller's to do.
+        KRAFT_VERSION if update.level >= current => return Ok(None),
         KRAFT_VERSION => return Err(RefusedBecause::Fixed),
         name => needs_met(name, update.level, proposed)?,
     }

@@ -315,7 +315,7 @@ impl Script {
         self.commit_each(decision.map(named))
     }
 
-    /// `features NAME=LEVEL.. [safe|unsafe|unknown] [validate]`
+    /// `features NAME=LEVEL.. [safe|unsafe|unknown] [validate] [dynamic]`: the last when kraft.version is 1.
     fn features(&mut self, args: &Args<'_>) -> String {
         let upgrade_type = match () {
             () if args.flag("safe") => UpgradeType::SafeDowngrade,
@@ -333,7 +333,9 @@ impl Script {
             })
             .collect();
         let image = &self.cluster.image;
-        let decision = features::update_features(image, NodeId(1), &updates, args.flag("validate"), 1);
+        let kraft_version = i16::from(args.flag("dynamic"));
+        let node = features::DecidingNode { id: NodeId(1), kraft_version, min_insync_replicas: 1 };
+        let decision = features::update_features(image, node, &updates, args.flag("validate"));
         self.commit(decision)
     }
 }

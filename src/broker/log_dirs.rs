@@ -261,7 +261,7 @@ impl LogDirs {
             strays.extend(same_name.extract_if(.., &is_stray));
             !same_name.is_empty()
         });
-        let mut retired = Vec::new();
+        let (mut retired, mut touched) = (Vec::new(), HashSet::new());
         for (index, found) in strays {
             let directory = &self.directories[index];
             let fate = if self.was_served(directory, &found, image) { Fate::Delete } else { Fate::Stray };
@@ -277,8 +277,18 @@ impl LogDirs {
                 ),
                 Err(_) => drop(self.contents().put_back(index, found)),
             }
+            touched.insert(index);
         }
+        self.sync(touched);
         retired
+    }
+
+    /// Makes the names in these log directories durable.
+    fn sync(&self, touched: HashSet<usize>) {
+        for directory in touched.into_iter().map(|index| &self.directories[index]) {
+            // What it means for the directory is dealt with.
+            let _ = guarded(directory, directory.path(), || Ok(directory.dir().sync()?));
+        }
     }
 
     /// Whether a process before this one has served the partition under the same metadata.
@@ -335,6 +345,7 @@ impl LogDirs {
                 self.contents().put_back(index, found);
                 return Err(error);
             }
+            self.sync([index].into());
         }
     }
 
@@ -383,10 +394,16 @@ impl LogDirs {
         Ok(chosen.clone())
     }
 
-    /// Takes a deleted partition's directory out of the way, so that its name can be used again.
+    /// Takes a deleted partition's directory out of the way, so that its name can be used again. What is done to many is
+    /// made durable by [`LogDirs::sync_retired`].
     pub fn retire(&self, directory: &Arc<Directory>, partition: &TopicPartition) -> io::Result<Retired> {
         let path = directory.dir().retire(partition, Fate::Delete, Uuid::new_v4())?;
         Ok(Retired { directory: directory.clone(), path })
+    }
+
+    /// After partitions were retired. One sync of a directory is enough for all of them.
+    pub fn sync_retired(&self, retired: &[Retired]) {
+        self.sync(retired.iter().map(|retired| retired.directory.index()).collect());
     }
 
     /// Removes the files of deleted partitions.

@@ -364,5 +364,6 @@ fn retire(
             Err(error) => partition.directory.fail(&format!("delete {}", partition.name), &error),
         }
     }
+    dirs.sync_retired(&retired);
     retired
 }

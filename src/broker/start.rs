@@ -128,33 +128,22 @@ pub async fn start(
     let BrokerOptions { id, config, disk, log_dirs, lost_dirs, open_files, endpoints, .. } = options;
     let (rack, listener) = (options.rack, options.inter_broker_listener);
     let (controller, is_alone) = (options.controller, options.is_alone);
-    let broker_config = config.at(&metadata.image()).broker.clone();
     let (outlets, inlets) = outlets();
     let (lease, silence, waits) = (Lease::expired(), PeerSilence::default(), DiskWaits::default());
-    let shards = start_shards(id, &broker_config, &outlets, &lease, &waits)?;
+    let shards = start_shards(id, &config.at(&metadata.image()).broker, &outlets, &lease, &waits)?;
     let failure = Arc::new(Notify::new());
     let directories = directories(log_dirs, &shards, &failure, &waits);
     let partitions = Partitions::new(shards);
     let budgets = Budgets::new(TAIL_BYTES, TAIL_BYTES_PER_LOG, open_files);
-    let (scan_disk, scan_directories) = (disk.clone(), directories.clone());
-    let dirs = blocking(move || LogDirs::scan(id, scan_disk, scan_directories, lost_dirs, budgets)).await;
-    let dirs = Arc::new(dirs);
+    let scanned = disk.clone();
+    let scan = move || LogDirs::scan(id, scanned, directories, lost_dirs, budgets);
+    let dirs = Arc::new(blocking(scan).await);
     let checkpoints = Arc::new(Checkpoints::new(disk, partitions.clone(), dirs.clone()));
     let (chores, to_do) = mpsc::unbounded_channel();
     let (mut reconciler, reconciled) =
         Reconciler::new(id, config.clone(), partitions.clone(), dirs.clone(), checkpoints.clone(), chores);
     reconciler.clear(metadata.image()).await;
-    let online = directories.iter().filter(|directory| directory.is_online());
-    let identity = BrokerIdentity {
-        id,
-        endpoints,
-        rack,
-        directories: online.map(|directory| (directory.id(), directory.path().to_owned())).collect(),
-        previous_epoch: dirs.previous_epoch(),
-    };
-    if identity.directories.is_empty() {
-        return Err(StartError::NoDirectory);
-    }
+    let identity = identity(id, endpoints, rack, &dirs)?;
     let parts = LifecycleParts {
         metadata: metadata.clone(),
         config: config.clone(),
@@ -188,17 +177,8 @@ pub async fn start(
     let reconciling = tokio::spawn(reconciler.run(metadata.subscribe()));
     let mut tasks = vec![beat, fetching, altering, reconciling, tokio::spawn(give_out)];
     tasks.extend(look_after(&dirs, &lifecycle, failure, to_do));
-    let keeping = KeeperParts {
-        me: id,
-        metadata,
-        config,
-        partitions: partitions.clone(),
-        reconciled: reconciled.clone(),
-        lease,
-    };
-    let groups = Coordinators::new(coordinators::groups::kind(keeping.config.clone()));
-    tasks.push(tokio::spawn(Keeper::new(groups.clone(), keeping).run()));
-    let log_dirs = dirs;
+    let (kept, log_dirs) = ((partitions.clone(), reconciled.clone(), lease), dirs);
+    let groups = keep_groups(id, metadata, config, kept, &mut tasks);
     let handles = BrokerHandles {
         partitions,
         producer_ids,
@@ -210,6 +190,35 @@ pub async fn start(
         groups,
     };
     Ok((handles.clone(), RunningBroker { handles, checkpoints, upkeep, tasks }))
+}
+
+/// What this broker says of itself: with the log directories that are in service.
+fn identity(
+    id: NodeId,
+    endpoints: Vec<Endpoint>,
+    rack: Option<Arc<str>>,
+    dirs: &LogDirs,
+) -> Result<BrokerIdentity, StartError> {
+    let online = dirs.directories().iter().filter(|directory| directory.is_online());
+    let directories: Vec<_> = online.map(|directory| (directory.id(), directory.path().to_owned())).collect();
+    if directories.is_empty() {
+        return Err(StartError::NoDirectory);
+    }
+    Ok(BrokerIdentity { id, endpoints, rack, directories, previous_epoch: dirs.previous_epoch() })
+}
+
+/// The coordinators of groups, and the task that keeps those of the partitions which this broker leads.
+fn keep_groups(
+    me: NodeId,
+    metadata: MetadataHandle,
+    config: Arc<DynamicConfig>,
+    (partitions, reconciled, lease): (Partitions, Reconciled, Lease),
+    tasks: &mut Vec<JoinHandle<()>>,
+) -> Coordinators<Groups> {
+    let groups = Coordinators::new(coordinators::groups::kind(config.clone()));
+    let parts = KeeperParts { me, metadata, config, partitions, reconciled, lease };
+    tasks.push(tokio::spawn(Keeper::new(groups.clone(), parts).run()));
+    groups
 }
 
 fn start_upkeep(

@@ -183,12 +183,16 @@ impl LogDir {
     }
 
     /// Renames the directory of a partition so that the partition is gone and the directory can be removed later, with
-    /// `unique` to tell it from others of its kind.
+    /// `unique` to tell it from others of its kind. Durable with the next [`sync`](LogDir::sync): many are retired at once.
     pub fn retire(&self, partition: &TopicPartition, fate: Fate, unique: Uuid) -> io::Result<PathBuf> {
         let path = self.path.join(names::retired(partition, fate, unique));
         self.disk.rename(&self.path_of(partition), &path)?;
-        self.disk.sync_dir(&self.path)?;
         Ok(path)
+    }
+
+    /// Makes the names in it durable.
+    pub fn sync(&self) -> io::Result<()> {
+        self.disk.sync_dir(&self.path)
     }
 
     /// Removes a directory that was retired. May take long.

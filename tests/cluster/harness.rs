@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use floodmark::broker::loggers::Loggers;
+use floodmark::cli::Failure;
 use floodmark::cli::node::RunningNode;
 use floodmark::config::{self, Sources};
 use floodmark::types::ErrorCode;
@@ -37,6 +38,7 @@ const NOT_YET: [ErrorCode; 6] = [
 pub struct Cluster {
     pub dir: TempDir,
     nodes: BTreeMap<i32, RunningNode>,
+    env: Vec<(String, String)>,
     overrides: BTreeMap<i32, Vec<(String, String)>>,
     ports: BTreeMap<i32, u16>,
 }
@@ -44,6 +46,19 @@ pub struct Cluster {
 impl Cluster {
     /// Nodes 1 to `size`, each broker and voter, with these settings on top.
     pub async fn start(size: i32, settings: &[(&str, &str)]) -> Cluster {
+        let mut cluster = Cluster::configured(size, settings);
+        cluster.overrides.values().for_each(|overrides| format(overrides));
+        cluster.start_nodes(&(1..=size).collect::<Vec<_>>()).await;
+        cluster
+    }
+
+    /// The same with nodes that are not formatted, and of which nothing runs yet. Each is told its cluster by `CLUSTER_ID`.
+    pub fn told(size: i32) -> Cluster {
+        let told = ("CLUSTER_ID".to_owned(), CLUSTER_ID.to_owned());
+        Cluster { env: vec![told], ..Cluster::configured(size, &[]) }
+    }
+
+    fn configured(size: i32, settings: &[(&str, &str)]) -> Cluster {
         let dir = tempfile::tempdir().unwrap();
         let free = free_ports(2 * usize::try_from(size).unwrap());
         let ports: Vec<(i32, &[u16])> = (1..=size).zip(free.chunks(2)).collect();
@@ -68,24 +83,23 @@ impl Cluster {
             (*id, own.chain(more).collect::<Vec<_>>())
         });
         let overrides: BTreeMap<i32, Vec<(String, String)>> = overrides.collect();
-        overrides.values().for_each(|overrides| format(overrides));
         let ports = ports.iter().map(|(id, port)| (*id, port[0])).collect();
-        let mut cluster = Cluster { dir, nodes: BTreeMap::new(), overrides, ports };
-        cluster.start_nodes(&(1..=size).collect::<Vec<_>>()).await;
-        cluster
+        Cluster { dir, nodes: BTreeMap::new(), env: Vec::new(), overrides, ports }
     }
 
     /// Starts nodes side by side: the first of a quorum waits for the others.
     pub async fn start_nodes(&mut self, ids: &[i32]) {
-        let starting = ids.iter().map(|id| {
-            let sources = Sources { overrides: self.overrides[id].clone(), ..Sources::default() };
-            async move {
-                let config = config::load(&sources).unwrap_or_else(|errors| panic!("{errors}"));
-                RunningNode::start(&config, Arc::new(Loggers::detached())).await.unwrap()
-            }
-        });
-        let started = futures_util::future::join_all(starting).await;
+        let started = futures_util::future::join_all(ids.iter().map(|id| self.try_start(*id))).await;
+        let started = started.into_iter().map(Result::unwrap);
         self.nodes.extend(ids.iter().copied().zip(started));
+    }
+
+    /// The node, which is not one of the cluster's yet, or why it does not start.
+    pub async fn try_start(&self, id: i32) -> Result<RunningNode, Failure> {
+        let (env, overrides) = (self.env.clone(), self.overrides[&id].clone());
+        let config = config::load(&Sources { file: None, env, overrides });
+        let config = config.unwrap_or_else(|errors| panic!("{errors}"));
+        RunningNode::start(&config, Arc::new(Loggers::detached())).await
     }
 
     /// Stops a node in an orderly way.

@@ -1,4 +1,5 @@
-//! The voters of the configuration become voters that can be changed (kraft.version 1).
+//! How a quorum of nodes begins that format themselves, and how the voters of the configuration become voters that can be
+//! changed (kraft.version 1).
 
 use floodmark::types::{ErrorCode, Uuid};
 use floodmark::wire::messages::describe_quorum_request::{PartitionData, TopicData};
@@ -55,5 +56,22 @@ async fn voters_of_the_configuration_become_ones_that_can_be_changed() {
     cluster.stop_node(3).await;
     cluster.start_nodes(&[3]).await;
     assert_eq!(voters(&cluster, 3).await.len(), 2);
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_are_told_their_cluster_format_themselves() {
+    let mut cluster = Cluster::told(3);
+    cluster.start_nodes(&[1, 2, 3]).await;
+    cluster.create_topic(2, "t", 1, &[]).await;
+    cluster.until_in_sync("t").await;
+    assert_eq!(cluster.produce("t", 0, &["a"]).await, 0);
+    cluster.stop_all().await;
+    // One comes back without its disk, and must not vote.
+    std::fs::remove_dir_all(cluster.data_of(3)).unwrap();
+    cluster.start_nodes(&[1, 2]).await;
+    let refused = cluster.try_start(3).await.err().unwrap().to_string();
+    assert!(refused.contains("the quorum runs already"), "{refused}");
+    assert_eq!(cluster.produce("t", 0, &["b"]).await, 1);
     cluster.stop().await;
 }

@@ -62,8 +62,9 @@ impl Harness {
         self.check();
     }
 
-    /// Another coordinator takes over.
+    /// Another coordinator takes over. That the log was compacted meanwhile makes no difference to it.
     pub(super) fn move_on(&mut self) -> Out {
+        self.check_compacted();
         self.groups = self.fold();
         self.run(Groups::begin)
     }
@@ -97,8 +98,12 @@ impl Harness {
 
     /// What the log comes to.
     pub(super) fn fold(&self) -> Groups {
+        self.fold_of(self.log.iter())
+    }
+
+    fn fold_of<'a>(&self, log: impl Iterator<Item = &'a Logged>) -> Groups {
         let mut groups = Groups::new(self.groups.settings.clone());
-        for logged in &self.log {
+        for logged in log {
             match logged {
                 Logged::Record(producer, key, value) => {
                     let replayed = groups.replay(Offset::ZERO, *producer, key.clone(), value.clone());
@@ -108,6 +113,44 @@ impl Harness {
             }
         }
         groups
+    }
+
+    /// The log with the last record of each key alone, as far as no transaction is open, and without what was aborted.
+    fn compacted(&self) -> Vec<&Logged> {
+        let ends = |at: usize, producer: Producer| {
+            self.log[at..].iter().find_map(|logged| match logged {
+                Logged::Marker(of, result) if of.id == producer.id => Some(*result),
+                _ => None,
+            })
+        };
+        let fate = |at: usize| match &self.log[at] {
+            Logged::Record(Some(producer), ..) => ends(at, *producer),
+            _ => Some(TxnResult::Commit),
+        };
+        let stable = (0..self.log.len()).find(|at| fate(*at).is_none()).unwrap_or(self.log.len());
+        let mut last: BTreeMap<&Bytes, usize> = BTreeMap::new();
+        for (at, logged) in self.log[..stable].iter().enumerate() {
+            if let Logged::Record(_, key, _) = logged
+                && fate(at) == Some(TxnResult::Commit)
+            {
+                last.insert(key, at);
+            }
+        }
+        let stays = |(at, logged): &(usize, &Logged)| match logged {
+            Logged::Record(_, key, _) => *at >= stable || last.get(key) == Some(at),
+            Logged::Marker(..) => true,
+        };
+        self.log.iter().enumerate().filter(stays).map(|(_, logged)| logged).collect()
+    }
+
+    fn check_compacted(&self) {
+        let (whole, compacted) = (self.fold(), self.fold_of(self.compacted().into_iter()));
+        assert_eq!(whole.offsets.snapshot(), compacted.offsets.snapshot());
+        let found = hard_groups(&compacted);
+        let mut expected = hard_groups(&whole);
+        // A group that nobody has joined goes with its last offset.
+        expected.retain(|id, _| found.contains_key(*id) || !whole.is_bare(id));
+        assert_eq!(found, expected);
     }
 
     fn check(&self) {
@@ -132,6 +175,17 @@ impl Harness {
             let is_early = own.is_none_or(|own| kept.is_some_and(|kept| kept <= own));
             assert!(is_early, "group {id} wants to be called at {own:?}, and will be at {kept:?}");
         }
+    }
+}
+
+impl Groups {
+    /// Whether nothing at all is known of a group, but that it was there.
+    fn is_bare(&self, id: &Name) -> bool {
+        let is_simple = match &self.groups[id].group {
+            Group::Classic(group) => group.is_simple(),
+            Group::Consumer(_) => false,
+        };
+        is_simple && self.offsets.is_empty(id)
     }
 }
 

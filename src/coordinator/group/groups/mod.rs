@@ -327,3 +327,27 @@ impl Machine for Groups {
         group.into_iter().chain(self.cleanup.due()).min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_that_mean_nothing_here_are_passed_over() {
+        let mut groups = Groups::default();
+        let mut replay = |key: &'static [u8], value: Option<&'static [u8]>| {
+            groups.replay(Offset::ZERO, None, Bytes::from_static(key), value.map(Bytes::from_static))
+        };
+        // Of a type that is not known, with whatever follows it; and the ends of groups that are not there.
+        assert!(replay(&[3, 231, 1, 2, 3], Some(&[7])).is_ok());
+        assert!(replay(&[0, 2, 0, 1, b'g'], None).is_ok());
+        assert!(replay(&[0, 3, 0, 1, b'g'], None).is_ok());
+        assert!(replay(&[0, 5, 0, 1, b'g', 0, 1, b'm'], None).is_ok());
+        assert!(replay(&[0, 1, 0, 1, b'g', 0, 1, b't', 0, 0, 0, 0], None).is_ok());
+        // What is damaged is not.
+        assert!(replay(&[0], None).is_err());
+        assert!(replay(&[0, 1, 0, 1, b'g', 0, 9, b't'], None).is_err());
+        assert!(replay(&[0, 2, 0, 1, b'g'], Some(&[0, 99])).is_err());
+        assert!(groups.groups.is_empty());
+    }
+}

@@ -341,7 +341,7 @@ fn fetch(line: &str) -> FetchOffsets {
     };
     FetchOffsets {
         group: group(line),
-        member: None,
+        member: name(line, "member").map(|id| (id, int(line, "epoch", -1) as i32)),
         topics: arg(line, "offsets").map(|_| list(line, "offsets").map(topic).collect()),
         require_stable: line.split_whitespace().any(|word| word == "stable"),
     }

@@ -13,6 +13,8 @@ mod client;
 mod cluster_admin;
 #[path = "node/connection.rs"]
 mod connection;
+#[path = "node/consumer_groups.rs"]
+mod consumer_groups;
 #[path = "node/fetch.rs"]
 mod fetch;
 #[path = "wire/files.rs"]

@@ -401,7 +401,7 @@ def group_scenario(protocol):
     scenario(run)
 
 
-for one in ["classic"]:
+for one in ["classic", "consumer"]:
     group_scenario(one)
 
 

@@ -79,6 +79,18 @@ pub(super) fn check_group_id(group: &str) -> Result<(), ErrorCode> {
     if group.is_empty() { Err(ErrorCode::InvalidGroupId) } else { Ok(()) }
 }
 
+/// Whether groups of the consumer protocol are served: the broker's settings and the cluster's features say so.
+pub(super) fn check_consumer_protocol(api: &Api) -> Result<(), ErrorCode> {
+    let image = api.metadata.image();
+    let settings = api.config.latest();
+    let is_set = settings.broker.group_coordinator_rebalance_protocols.iter().any(|name| name == "consumer");
+    if is_set && image.features.level("group.version") >= 1 {
+        Ok(())
+    } else {
+        Err(ErrorCode::UnsupportedVersion)
+    }
+}
+
 pub(super) fn name(text: &StrBytes) -> Name {
     text.as_str().into()
 }

@@ -29,6 +29,8 @@ mod api_versions;
 mod assign_replicas_to_dirs;
 mod broker_heartbeat;
 mod broker_registration;
+mod consumer_group_describe;
+mod consumer_group_heartbeat;
 mod controller_registration;
 mod create_partitions;
 mod create_topics;

@@ -216,6 +216,8 @@ fn keep_groups(
     tasks: &mut Vec<JoinHandle<()>>,
 ) -> Coordinators<Groups> {
     let groups = Coordinators::new(coordinators::groups::kind(config.clone()));
+    let (images, settings) = (metadata.subscribe(), config.clone());
+    tasks.push(tokio::spawn(coordinators::groups::configure(groups.clone(), settings, images)));
     let parts = KeeperParts { me, metadata, config, partitions, reconciled, lease };
     tasks.push(tokio::spawn(Keeper::new(groups.clone(), parts).run()));
     groups

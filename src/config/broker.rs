@@ -76,6 +76,7 @@ typed_config! {
         group_max_session_timeout_ms: i32 = "group.max.session.timeout.ms",
         group_initial_rebalance_delay_ms: i32 = "group.initial.rebalance.delay.ms",
         group_max_size: i32 = "group.max.size",
+        group_coordinator_rebalance_protocols: Vec<String> = "group.coordinator.rebalance.protocols",
         group_consumer_session_timeout_ms: i32 = "group.consumer.session.timeout.ms",
         group_consumer_min_session_timeout_ms: i32 = "group.consumer.min.session.timeout.ms",
         group_consumer_max_session_timeout_ms: i32 = "group.consumer.max.session.timeout.ms",

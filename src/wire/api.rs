@@ -213,6 +213,14 @@ macro_rules! for_each_api {
               $crate::wire::messages::AllocateProducerIdsRequest
                   => $crate::wire::messages::AllocateProducerIdsResponse,
               allocate_producer_ids::handle }
+            { 68, ConsumerGroupHeartbeat, 0..=1, flexible 0, [broker], advertised 0,
+              $crate::wire::messages::ConsumerGroupHeartbeatRequest
+                  => $crate::wire::messages::ConsumerGroupHeartbeatResponse,
+              consumer_group_heartbeat::handle }
+            { 69, ConsumerGroupDescribe, 0..=1, flexible 0, [broker], advertised 0,
+              $crate::wire::messages::ConsumerGroupDescribeRequest
+                  => $crate::wire::messages::ConsumerGroupDescribeResponse,
+              consumer_group_describe::handle }
             { 70, ControllerRegistration, 0..=0, flexible 0, [controller], advertised 0,
               $crate::wire::messages::ControllerRegistrationRequest
                   => $crate::wire::messages::ControllerRegistrationResponse,

@@ -30,17 +30,17 @@ use super::requests::{assert_code, create_topic, text, topic_name};
 const SETTINGS: &[(&str, &str)] =
     &[("offsets.topic.num.partitions", "3"), ("group.initial.rebalance.delay.ms", "0")];
 
-fn versions(key: i16) -> std::ops::RangeInclusive<i16> {
+pub fn versions(key: i16) -> std::ops::RangeInclusive<i16> {
     let row = ApiRow::of(key).unwrap();
     row.min..=row.max
 }
 
-fn group_id(id: &str) -> GroupId {
+pub fn group_id(id: &str) -> GroupId {
     GroupId(text(id))
 }
 
 /// A node with a topic `t` of two partitions and coordinators that serve; and the topic's id.
-async fn node_with_groups(settings: &[(&str, &str)]) -> (TestNode, Client, Uuid) {
+pub async fn node_with_groups(settings: &[(&str, &str)]) -> (TestNode, Client, Uuid) {
     let node = TestNode::start(&[SETTINGS, settings].concat()).await;
     let mut client = node.connect().await;
     let id = create_topic(&mut client, "t", 2, &[]).await;
@@ -134,7 +134,13 @@ async fn become_member(client: &mut Client, group: &str) -> (String, i32) {
 }
 
 /// An offset for one partition of the topic `t`.
-fn commit_request(version: i16, group: &str, id: Uuid, partition: i32, offset: i64) -> OffsetCommitRequest {
+pub fn commit_request(
+    version: i16,
+    group: &str,
+    id: Uuid,
+    partition: i32,
+    offset: i64,
+) -> OffsetCommitRequest {
     let partition = OffsetCommitRequestPartition {
         partition_index: partition,
         committed_offset: offset,
@@ -151,7 +157,7 @@ fn commit_request(version: i16, group: &str, id: Uuid, partition: i32, offset: i
     OffsetCommitRequest { group_id: text(group), topics: vec![topic], ..Default::default() }
 }
 
-fn committed(response: &OffsetCommitResponse) -> i16 {
+pub fn committed(response: &OffsetCommitResponse) -> i16 {
     response.topics[0].partitions[0].error_code
 }
 

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use super::super::dynamic_config::DynamicConfig;
-use super::Kind;
+use super::{Coordinators, Kind};
 use crate::config::BrokerConfig;
 use crate::coordinator::group::assignor::Assignor;
 use crate::coordinator::group::classic::ClassicConfig;
 use crate::coordinator::group::consumer::{ConsumerConfig, MigrationPolicy};
 use crate::coordinator::group::settings::{ConsumerSettings, OffsetsConfig};
-use crate::coordinator::group::{Groups, Settings};
+use crate::coordinator::group::{Command, Groups, Settings};
+use crate::metadata::Image;
 use crate::metadata::topics::name::CONSUMER_OFFSETS;
 use crate::wire::compression::{Codec, Compression};
 
@@ -25,6 +28,27 @@ pub fn kind(config: Arc<DynamicConfig>) -> Kind<Groups> {
         codec: codec(broker.offsets_topic_compression_codec),
         commit_timeout_ms: i64::from(broker.offsets_commit_timeout_ms),
         load_buffer_bytes: size(broker.offsets_load_buffer_size),
+    }
+}
+
+/// Tells the coordinators when their settings change.
+pub async fn configure(
+    coordinators: Coordinators<Groups>,
+    config: Arc<DynamicConfig>,
+    mut images: watch::Receiver<Arc<Image>>,
+) {
+    let mut known = settings(&config.latest().broker);
+    while images.changed().await.is_ok() {
+        let image = images.borrow_and_update().clone();
+        let latest = settings(&config.at(&image).broker);
+        if latest == known {
+            continue;
+        }
+        for partition in coordinators.partitions() {
+            // One that has gone makes its successor with the latest settings.
+            drop(coordinators.ask(partition, Command::Configure(latest.clone())).await);
+        }
+        known = latest;
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
     int("group.max.size", "2147483647").at_least(1)
         .doc("The most members of a classic group."),
     list("group.coordinator.rebalance.protocols", "classic,consumer,streams")
-        .filled_list_of(&["consumer", "classic", "share", "streams"]).instead(NO_GROUPS)
+        .filled_list_of(&["consumer", "classic", "share", "streams"])
         .doc("The group protocols that are served."),
     int("group.coordinator.threads", "4").at_least(1).high().instead(NO_GROUPS)
         .doc("Threads that coordinate groups."),

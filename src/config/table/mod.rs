@@ -32,7 +32,7 @@ pub(super) use rules::parse_ip_overrides;
 const NO_ACL: &str = "nothing is authorised yet: every client may do everything";
 const NO_AUTH: &str = "clients are not authenticated yet";
 const NO_CLASSES: &str = "there is no Java virtual machine to load the class; what is built in is used";
-const NO_GROUPS: &str = "consumer groups are not served yet";
+const NO_GROUPS: &str = "coordinators of groups run on the network threads, assign as they go, and write as soon as they have decided";
 const NO_JMX: &str = "metrics are not reported yet";
 const NO_MOVES: &str = "replicas are not moved between directories yet";
 const NO_PROVIDERS: &str = "references such as ${file:...} in other values are taken literally";

@@ -54,6 +54,10 @@ from_the_crate! {
     leave_group_request::LeaveGroupRequest, leave_group_response::LeaveGroupResponse,
     list_groups_request::ListGroupsRequest, list_groups_response::ListGroupsResponse,
     describe_groups_request::DescribeGroupsRequest, describe_groups_response::DescribeGroupsResponse,
+    consumer_group_heartbeat_request::ConsumerGroupHeartbeatRequest,
+    consumer_group_heartbeat_response::ConsumerGroupHeartbeatResponse,
+    consumer_group_describe_request::ConsumerGroupDescribeRequest,
+    consumer_group_describe_response::ConsumerGroupDescribeResponse,
     offset_delete_request::OffsetDeleteRequest, offset_delete_response::OffsetDeleteResponse,
     update_raft_voter_request::UpdateRaftVoterRequest, update_raft_voter_response::UpdateRaftVoterResponse,
 }

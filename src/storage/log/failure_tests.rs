@@ -445,3 +445,36 @@ fn epochs_that_a_cut_took_do_not_outlive_it_on_a_full_disk() {
         });
     }
 }
+
+#[test]
+fn a_cut_leaves_transactions_undecided_whose_markers_are_not_committed() {
+    use super::producer_state::{Coordinated, Verified};
+    use crate::types::{ProducerEpoch, ProducerId};
+    use crate::wire::batch_builder::BatchBuilder;
+    use crate::wire::control::{EndTxnMarker, TxnResult};
+
+    for result in [TxnResult::Commit, TxnResult::Abort] {
+        let disk = SimDisk::new();
+        let mut log = new_log(&disk, small_segments());
+        let mut builder =
+            BatchBuilder::new().producer(ProducerId(1), ProducerEpoch(0), 0).transactional(true);
+        builder.push(TimestampMs(1000), None, Some(b"value"), &[]);
+        let coordinated = Coordinated { verified: Verified::Waived, ..Coordinated::default() };
+        let records = builder.build().unwrap();
+        log.append_coordinated(&records, LeaderEpoch(0), Origin::Client, coordinated, NOW).unwrap();
+        append(&mut log, 100).unwrap();
+        log.set_high_watermark(Offset(2));
+        let marker = EndTxnMarker { result, coordinator_epoch: 0, timestamp: TimestampMs(1000) };
+        let marker = marker.batch(ProducerId(1), ProducerEpoch(0), Offset(2), LeaderEpoch(0));
+        log.append_as_leader(&marker, LeaderEpoch(0), Origin::Coordinator, NOW).unwrap();
+        // A snapshot is taken that knows of no open transaction.
+        while log.view().segment_count() < 3 {
+            append(&mut log, 100).unwrap();
+        }
+        assert_eq!((log.high_watermark(), log.last_stable()), (Offset(2), Offset(0)));
+        log.truncate_to(log.log_end().plus(-1), NOW).unwrap();
+        assert_eq!((log.high_watermark(), log.last_stable()), (Offset(2), Offset(0)));
+        log.set_high_watermark(Offset(3));
+        assert_eq!(log.last_stable(), Offset(3));
+    }
+}

@@ -111,7 +111,8 @@ impl Log {
                 log_start: self.ruler.log_start,
                 log_end: offset,
             };
-            self.snapshots.rebuild(&replay, offset, now)?
+            // What ended at or above the high watermark is not stable yet, which snapshots do not say.
+            self.snapshots.rebuild(&replay, offset.min(self.ruler.high_watermark), now)?
         };
         self.producers.become_state(rebuilt);
         self.producers.on_high_watermark(self.ruler.high_watermark);

@@ -199,8 +199,12 @@ impl Pass<'_> {
         }
         let segment = Arc::new(sink.segment);
         let size = segment.size();
-        let cleaned =
-            Cleaned { segment: segment.clone(), replaces: group, truncations: self.basis.truncations };
+        let cleaned = Cleaned {
+            segment: segment.clone(),
+            replaces: group,
+            truncations: self.basis.truncations,
+            lacks_markers: sink.lacks_markers,
+        };
         self.watch.swap(cleaned).inspect_err(|error| {
             if !matches!(error, SwapError::Log(_)) {
                 // What could not be removed is removed at the next start.
@@ -276,6 +280,8 @@ struct Sink {
     chunk_bytes: usize,
     /// It is not what was there before.
     has_changed: bool,
+    /// Markers went.
+    lacks_markers: bool,
 }
 
 impl Sink {
@@ -287,6 +293,7 @@ impl Sink {
             headers: VecDeque::new(),
             chunk_bytes,
             has_changed: false,
+            lacks_markers: false,
         })
     }
 
@@ -302,11 +309,15 @@ impl Sink {
             }
             Fate::Changes(header, body) => {
                 self.has_changed = true;
+                self.lacks_markers |= header.is_control() && header.record_count == 0;
                 self.pending.extend_from_slice(&header.encode());
                 self.pending.extend_from_slice(&body);
                 self.headers.push_back(header);
             }
-            Fate::Goes => self.has_changed = true,
+            Fate::Goes => {
+                self.has_changed = true;
+                self.lacks_markers |= batch.header.is_control();
+            }
         }
         if self.pending.len() < self.chunk_bytes {
             return Ok(0);

@@ -24,6 +24,8 @@ pub struct Cleaned {
     /// Neighbours, the oldest first; it begins where they do.
     pub(super) replaces: Vec<Arc<Segment>>,
     pub(super) truncations: u32,
+    /// Some of the markers in the old segments are not in it.
+    pub(super) lacks_markers: bool,
 }
 
 /// Why a compacted segment did not take its place.
@@ -63,7 +65,7 @@ impl Log {
     /// Puts a compacted segment in the place of the ones that it was made of.
     pub fn swap_in(&mut self, cleaned: &Cleaned) -> Result<Doomed, SwapError> {
         self.check_in_service()?;
-        let Cleaned { segment, replaces, truncations } = cleaned;
+        let Cleaned { segment, replaces, truncations, lacks_markers } = cleaned;
         let at = self.segments.partition_point(|other| other.base() < segment.base());
         let end = at + replaces.len();
         let is_there = self.segments.get(at..end).is_some_and(|present| {
@@ -71,6 +73,12 @@ impl Log {
         });
         if !is_there || end == self.segments.len() || *truncations != self.truncations {
             return Err(SwapError::Outdated);
+        }
+        if *lacks_markers {
+            // A snapshot of before would leave a transaction open that such a marker has ended.
+            let end = self.segments[end].base();
+            let removed = self.snapshots.retain(&self.place, |at| at >= end);
+            self.or_poison("remove snapshots", removed)?;
         }
         if let Err(error) = segment.restage(Stage::Swap) {
             // A part of it that says that it is whole must not be there at the next start.

@@ -598,6 +598,36 @@ fn a_follower_copies_a_compacted_log_with_its_gaps_and_recovers_it() {
 }
 
 #[test]
+fn no_snapshot_leaves_a_transaction_open_whose_marker_is_gone() {
+    let mut world = World::new();
+    let fill = |world: &mut World, keys: std::ops::Range<u8>| {
+        for key in keys {
+            world.step(&Op::Append { records: vec![(key, true)], compression: Compression::None });
+        }
+    };
+    fill(&mut world, 10..20);
+    world.step(&Op::Produce { producer: 1, records: vec![(5, true)] });
+    // Snapshots with the open transaction, and a recovery point that stays behind.
+    fill(&mut world, 20..35);
+    world.step(&Op::Flush);
+    world.step(&Op::EndTxn { producer: 1, result: TxnResult::Abort });
+    fill(&mut world, 40..60);
+    world.step(&Op::Produce { producer: 1, records: vec![(6, true)] });
+    fill(&mut world, 70..80);
+    world.log.flush().unwrap();
+    // The records of the transaction go, then the marker gets its time, and then it goes.
+    for keys_max in [25, 5] {
+        assert!(world.clean(keys_max).unwrap().unwrap().map_was_full);
+    }
+    world.now += 2 * DELETE_RETENTION_MS;
+    world.clean(1000).unwrap().unwrap();
+    let stored = read_all(&world.log.view());
+    let mut markers = Batches::new(&stored, PartialTail::Refuse).map(Result::unwrap);
+    assert!(!markers.any(|batch| batch.header.is_control() && batch.header.record_count > 0));
+    world.step(&Op::Crash(1));
+}
+
+#[test]
 fn a_log_that_was_cut_meanwhile_is_left_alone() {
     struct Cutting<'a>(&'a mut Log, Offset);
     impl Watch for Cutting<'_> {

@@ -14,6 +14,8 @@ mod leadership;
 mod quorum;
 #[path = "cluster/replication.rs"]
 mod replication;
+#[path = "cluster/transactions.rs"]
+mod transactions;
 #[path = "node/requests.rs"]
 #[allow(dead_code, reason = "shared with the tests of one node")]
 mod requests;

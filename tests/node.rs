@@ -36,6 +36,8 @@ mod replication;
 mod requests;
 #[path = "node/roles.rs"]
 mod roles;
+#[path = "node/transactions.rs"]
+mod transactions;
 #[path = "node/two_brokers.rs"]
 mod two_brokers;
 #[path = "node/upkeep.rs"]

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::fetch::FetchSessions;
+use crate::broker::coordination::Coordination;
 use crate::broker::coordinators::Coordinators;
 use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::log_dirs::LogDirs;
@@ -14,7 +15,9 @@ use crate::broker::producer_ids::ProducerIds;
 use crate::broker::reconciler::Reconciled;
 use crate::broker::start::BrokerHandles;
 use crate::broker::throttles::ReplicationThrottle;
+use crate::broker::transactions::{MarkerWriter, TransactionInquiry};
 use crate::coordinator::group::Groups;
+use crate::coordinator::transaction::Transactions;
 
 /// A fetch session that was used so recently is not pushed out by another of its kind; Kafka's fixed value.
 const FETCH_SESSION_EVICTION_MS: i64 = 120_000;
@@ -25,6 +28,11 @@ pub struct BrokerPart {
     pub reconciled: Reconciled,
     pub log_dirs: Arc<LogDirs>,
     pub groups: Coordinators<Groups>,
+    pub transactions: Coordinators<Transactions>,
+    /// Asks the coordinators of transactions, wherever they are.
+    pub inquiry: TransactionInquiry,
+    /// Writes the markers of coordinators to what is led here.
+    pub markers: MarkerWriter,
     pub fetch_sessions: FetchSessions,
     /// From whom an answer or a fetch is due.
     pub silence: PeerSilence,
@@ -35,7 +43,8 @@ pub struct BrokerPart {
 impl BrokerPart {
     pub fn new(handles: BrokerHandles, config: &Arc<DynamicConfig>) -> BrokerPart {
         let settings = &config.latest().broker;
-        let BrokerHandles { partitions, producer_ids, reconciled, log_dirs, groups, silence, .. } = handles;
+        let BrokerHandles { partitions, producer_ids, reconciled, log_dirs, silence, .. } = handles;
+        let Coordination { groups, transactions, inquiry, markers } = handles.coordination;
         let slots = usize::try_from(settings.max_incremental_fetch_session_cache_slots).unwrap_or(0);
         let throttle = ReplicationThrottle::of_leaders(Arc::clone(config));
         let fetch_sessions = FetchSessions::new(slots, FETCH_SESSION_EVICTION_MS);
@@ -45,6 +54,9 @@ impl BrokerPart {
             reconciled,
             log_dirs,
             groups,
+            transactions,
+            inquiry,
+            markers,
             silence,
             fetch_sessions,
             throttle,

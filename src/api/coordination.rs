@@ -6,7 +6,7 @@ use super::Api;
 use crate::broker::coordinators::{CoordinatorError, Pending, partition_of};
 use crate::coordinator::group::classic::MemberError;
 use crate::coordinator::group::{Command, Name, Reply};
-use crate::types::{ErrorCode, PartitionIndex};
+use crate::types::{ErrorCode, PartitionIndex, TopicPartition};
 use crate::wire::messages::StrBytes;
 
 /// Waits for a reply of one kind. A coordinator that replies with another has a defect.
@@ -29,6 +29,16 @@ impl Api {
         let topic = image.topics.by_name(self.broker().groups.topic());
         // Without the topic there is no coordinator to ask, whatever the number.
         partition_of(group, topic.map_or(1, |topic| topic.partition_count()))
+    }
+
+    /// The partition whose log has a group's offsets, also while the topic does not exist yet.
+    pub(super) fn offsets_of(&self, group: &str) -> TopicPartition {
+        let name = self.broker().groups.topic();
+        let image = self.metadata.image();
+        let configured =
+            || usize::try_from(self.config.at(&image).broker.offsets_topic_num_partitions).unwrap_or(1);
+        let count = image.topics.by_name(name).map_or_else(configured, |topic| topic.partition_count());
+        TopicPartition { topic: name.into(), partition: partition_of(group, count) }
     }
 
     /// Asks the coordinator of a group; resolves when the coordinator has the command.

@@ -8,8 +8,7 @@
 //! Version notes: 7 allows zstd; 8 tells which records are wrong (KIP-467); 10 tells the new leader (KIP-951); 12 belongs to
 //! transactions of the second generation (KIP-890); 13 names topics by id.
 //!
-//! Transactional batches (`transactional`) are taken when nobody has to ask their coordinator first, because
-//! `transaction.partition.verification.enable` is off and the version is below 12; otherwise they are INVALID_TXN_STATE.
+//! Where a transaction begins in a partition, its coordinator is asked first (`transactional`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +17,16 @@ use bytes::Bytes;
 
 use super::hosted::current_leader;
 use super::topic_view::{is_internal, text, topic_name};
-use super::{Answer, Api, Call, Request, produce_error, transactional};
+use super::transactional::{self, Candidate};
+use super::{Answer, Api, Call, Request, produce_error};
 use crate::broker::messages::{Appending, ProduceError, Produced};
 use crate::broker::partitions::Partition;
 use crate::replica::Acks;
 use crate::storage::log::Origin;
 use crate::storage::log::producer_state::Coordinated;
-use crate::types::{ErrorCode, NodeId, Offset, PartitionIndex, TopicId, TopicIdPartition, Uuid};
+use crate::types::{
+    ErrorCode, NodeId, Offset, PartitionIndex, TopicId, TopicIdPartition, TopicPartition, Uuid,
+};
 use crate::wire::batch::BatchHeader;
 use crate::wire::compression::Compression;
 use crate::wire::messages::ProduceRequest;
@@ -55,17 +57,17 @@ pub async fn handle(
         -1 => Some(Acks::All),
         _ => return refuse_all(version, &request, ErrorCode::InvalidRequiredAcks),
     };
-    let verified = match transactional::admit(api, version, &request) {
-        Ok(verified) => verified,
+    let transaction = match transactional::of_request(&request) {
+        Ok(transaction) => transaction,
         Err(refused) => return refuse_all(version, &request, refused),
     };
     let wants_answer = acks.is_some();
     let timeout_ms = i64::from(request.timeout_ms);
     let (mut parts, appends) = sort(api, version, may_write_internal, request);
-    let coordinated = Coordinated { verified, ..Coordinated::default() };
-    let appends =
-        appends.into_iter().map(|(partition, records)| Appending { partition, records, coordinated });
-    let appends = appends.collect();
+    let appends = match &transaction {
+        None => appends.into_iter().map(plain).collect(),
+        Some(transaction) => verified(api, version, transaction, &mut parts, appends).await,
+    };
     let gathered = api.broker().partitions.append(acks, Origin::Client, timeout_ms, appends).await;
     let (api, listener) = (Arc::clone(api), Arc::clone(&call.listener));
     Answer::Later(Box::pin(async move {
@@ -145,6 +147,42 @@ impl Part {
             _ => None,
         }
     }
+}
+
+fn plain((partition, records): (TopicIdPartition, Bytes)) -> Appending {
+    Appending { partition, records, coordinated: Coordinated::default() }
+}
+
+/// Asks the coordinator of the transaction, and sorts out what may not be appended.
+async fn verified(
+    api: &Api,
+    version: i16,
+    transaction: &transactional::Transaction,
+    parts: &mut [Part],
+    appends: Vec<(TopicIdPartition, Bytes)>,
+) -> Vec<Appending> {
+    let waiting = parts.iter_mut().filter(|part| part.outcome.is_none());
+    let (waiting, batches): (Vec<&mut Part>, Vec<Candidate>) = waiting
+        .zip(appends)
+        .map(|(part, (id, records))| {
+            let name = TopicPartition::new(part.topic.as_str(), part.index);
+            (part, Candidate { id, name, records })
+        })
+        .unzip();
+    let results = transactional::verify(api, version, transaction, &batches).await;
+    let mut appends = Vec::with_capacity(batches.len());
+    for ((part, batch), result) in waiting.into_iter().zip(batches).zip(results) {
+        match result {
+            Ok(coordinated) => {
+                appends.push(Appending { partition: batch.id, records: batch.records, coordinated });
+            }
+            Err(refused) => {
+                let message = Some(refused.message);
+                part.outcome = Some(Err(Failure { message, ..Failure::new(refused.error) }));
+            }
+        }
+    }
+    appends
 }
 
 /// Sorts out what can be refused without the log; the rest, in the order of the parts without an outcome, is to be appended.

@@ -2,14 +2,17 @@
 //!
 //! Behaviour: stores offsets for a group that count once the producer's transaction is committed; until then readers who want
 //! stable offsets are told to wait (KIP-98, KIP-447). The partition of the group's coordinator becomes a part of the transaction,
-//! which takes the word of the transaction coordinator, as for records (see `transactional`).
+//! for which its coordinator is asked first.
 //!
 //! Version notes: 2 adds leader epochs, and from there on a coordinator that reads its log is COORDINATOR_LOAD_IN_PROGRESS; 3 says
-//! which member commits; 5 has the partition become a part of the transaction by itself (KIP-890); 6 names topics by id.
+//! which member commits; 4 knows TRANSACTION_ABORTABLE; 5 has the partition become a part of the transaction by itself (KIP-890); 6 names topics by id.
+
+use std::time::Duration;
 
 use super::commits::{Answered, Asked, commit_partition, shown, sort};
 use super::coordination::{check_group_id, name, optional_name, reply};
-use super::{Answer, Api, Call, Request, transactional};
+use super::{Answer, Api, Call, Request};
+use crate::broker::transactions::{Inquiry, NotPart};
 use crate::coordinator::Producer;
 use crate::coordinator::group::Command;
 use crate::coordinator::group::command::{CommitOffsets, CommitTopic, Identity};
@@ -21,6 +24,7 @@ use crate::wire::messages::txn_offset_commit::{
 use crate::wire::messages::{TxnOffsetCommitRequest, TxnOffsetCommitResponse};
 
 const KNOWS_LOADING: i16 = 2;
+const KNOWS_ABORTABLE: i16 = 4;
 /// From this version on the partition becomes a part of the transaction by being written to.
 const ADDS_PARTITIONS: i16 = 5;
 const TOPIC_IDS: i16 = 6;
@@ -36,8 +40,10 @@ pub async fn handle(
     if topics.is_empty() {
         return Answer::Now(respond(&answered));
     }
-    let admitted = check_group_id(&request.body.group_id)
-        .and_then(|()| transactional::admit_offsets(api, version < ADDS_PARTITIONS));
+    let admitted = match check_group_id(&request.body.group_id) {
+        Ok(()) => verify(api, version, &request.body).await,
+        refused => refused,
+    };
     if let Err(error) = admitted {
         answered.refused(&topics, error);
         return Answer::Now(respond(&answered));
@@ -57,6 +63,43 @@ pub async fn handle(
     }))
 }
 
+/// Asks the transaction's coordinator whether the group's offsets are part of it, or makes them so.
+async fn verify(api: &Api, version: i16, request: &TxnOffsetCommitRequest) -> Result<(), ErrorCode> {
+    let adds = version >= ADDS_PARTITIONS;
+    let settings = &api.config.latest().broker;
+    if !adds && !settings.transaction_partition_verification_enable {
+        return Ok(());
+    }
+    let inquiry = Inquiry {
+        transactional_id: request.transactional_id.to_string(),
+        producer: producer_of(request),
+        partitions: vec![api.offsets_of(&request.group_id)],
+        adds,
+    };
+    let limit = Duration::from_millis(u64::try_from(settings.request_timeout_ms).unwrap_or(0));
+    let not_part = api.broker().inquiry.ask(inquiry, limit).await.into_iter().next();
+    not_part.map_or(Ok(()), |(_, reason)| Err(not_part_code(version, reason)))
+}
+
+/// What may be over soon is COORDINATOR_LOAD_IN_PROGRESS, on which clients try again without looking for another coordinator.
+fn not_part_code(version: i16, reason: NotPart) -> ErrorCode {
+    match reason {
+        NotPart::NotAdded if version < KNOWS_ABORTABLE => ErrorCode::InvalidTxnState,
+        NotPart::NotAdded => ErrorCode::TransactionAbortable,
+        NotPart::Fenced => ErrorCode::InvalidProducerEpoch,
+        NotPart::UnknownProducer => ErrorCode::InvalidProducerIdMapping,
+        NotPart::Concurrent => ErrorCode::ConcurrentTransactions,
+        NotPart::Unanswered if version < KNOWS_LOADING => ErrorCode::CoordinatorNotAvailable,
+        NotPart::Unanswered => ErrorCode::CoordinatorLoadInProgress,
+        NotPart::UnknownPartition => ErrorCode::UnknownTopicOrPartition,
+        NotPart::Refused => ErrorCode::InvalidTxnState,
+    }
+}
+
+fn producer_of(request: &TxnOffsetCommitRequest) -> Producer {
+    Producer { id: ProducerId(request.producer_id), epoch: ProducerEpoch(request.producer_epoch) }
+}
+
 fn command(request: &TxnOffsetCommitRequest, topics: Vec<CommitTopic>) -> Command {
     let generation = request.generation_id_or_member_epoch;
     let commit = CommitOffsets {
@@ -70,9 +113,7 @@ fn command(request: &TxnOffsetCommitRequest, topics: Vec<CommitTopic>) -> Comman
         retention_ms: None,
         topics,
     };
-    let producer =
-        Producer { id: ProducerId(request.producer_id), epoch: ProducerEpoch(request.producer_epoch) };
-    Command::CommitOffsetsInTransaction { producer, commit }
+    Command::CommitOffsetsInTransaction { producer: producer_of(request), commit }
 }
 
 fn asked(topic: TxnOffsetCommitRequestTopic) -> Asked {

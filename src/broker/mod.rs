@@ -2,7 +2,7 @@
 //!
 //! In reading order: `messages` (what shards are asked), `shard` with `hosted` and `following` (a partition's log and core joined),
 //! `owed`, `ledger` and `outbox`; `mailbox` (its thread), `flusher` and `directory`; `partitions` (where handlers find a partition),
-//! `read_replicas`, `serving` and `waiters`; `coordinators`; then what follows the metadata: `settings`, `dynamic_config`, `log_dirs`, `reconciler`, `lifecycle`,
+//! `read_replicas`, `serving` and `waiters`; `coordinators` with `transactions`, put together in `coordination`; then what follows the metadata: `settings`, `dynamic_config`, `log_dirs`, `reconciler`, `lifecycle`,
 //! `producer_ids`; and `start`, which puts it together.
 
 pub mod clock;
@@ -26,8 +26,10 @@ pub mod read_replicas;
 pub mod serving;
 pub mod fetcher;
 pub mod isr_changes;
+pub mod coordination;
 pub mod coordinators;
 pub mod throttles;
+pub mod transactions;
 pub mod checkpoints;
 pub mod retention;
 pub mod cleaner;

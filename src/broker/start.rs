@@ -16,7 +16,8 @@ use super::blocking::blocking;
 use super::checkpoints::{self, CheckpointIntervals, Checkpoints, Periodic};
 use super::cleaner::Cleaner;
 use super::controller_channel::ControllerChannel;
-use super::coordinators::{self, Coordinators, Keeper, KeeperParts};
+use super::coordination::Coordination;
+use super::coordinators::KeeperParts;
 use super::directory::Directory;
 use super::dynamic_config::DynamicConfig;
 use super::fetcher::{self, driver::FetcherContext};
@@ -37,7 +38,6 @@ use super::stall::{DiskWaits, StallLimits};
 use super::throttles::ReplicationThrottle;
 use crate::config::BrokerConfig;
 use crate::controller::MetadataHandle;
-use crate::coordinator::group::Groups;
 use crate::metadata::brokers::Endpoint;
 use crate::storage::disk::{Disk, DiskLock};
 use crate::storage::log::{Budgets, Log};
@@ -98,8 +98,7 @@ pub struct BrokerHandles {
     pub controller: ControllerChannel,
     pub silence: PeerSilence,
     pub log_dirs: Arc<LogDirs>,
-    /// The coordinators of groups that are here.
-    pub groups: Coordinators<Groups>,
+    pub coordination: Coordination,
 }
 
 /// A broker that runs. Whoever holds it stops it.
@@ -161,7 +160,7 @@ pub async fn start(
     let fetching = FetcherContext {
         me: id,
         epoch: epoch_of(&lifecycle),
-        listener,
+        listener: listener.clone(),
         metadata: metadata.clone(),
         throttle: ReplicationThrottle::of_followers(config.clone()),
         config: config.clone(),
@@ -177,8 +176,8 @@ pub async fn start(
     let reconciling = tokio::spawn(reconciler.run(metadata.subscribe()));
     let mut tasks = vec![beat, fetching, altering, reconciling, tokio::spawn(give_out)];
     tasks.extend(look_after(&dirs, &lifecycle, failure, to_do));
-    let (kept, log_dirs) = ((partitions.clone(), reconciled.clone(), lease), dirs);
-    let groups = keep_groups(id, metadata, config, kept, &mut tasks);
+    let keeping = keeper_parts(id, metadata, config, (partitions.clone(), reconciled.clone(), lease));
+    let coordination = Coordination::start(keeping, &listener, producer_ids.clone(), &mut tasks);
     let handles = BrokerHandles {
         partitions,
         producer_ids,
@@ -186,8 +185,8 @@ pub async fn start(
         lifecycle,
         controller,
         silence,
-        log_dirs,
-        groups,
+        log_dirs: dirs,
+        coordination,
     };
     Ok((handles.clone(), RunningBroker { handles, checkpoints, upkeep, tasks }))
 }
@@ -207,20 +206,14 @@ fn identity(
     Ok(BrokerIdentity { id, endpoints, rack, directories, previous_epoch: dirs.previous_epoch() })
 }
 
-/// The coordinators of groups, and the task that keeps those of the partitions which this broker leads.
-fn keep_groups(
+/// What coordinators are kept with.
+fn keeper_parts(
     me: NodeId,
     metadata: MetadataHandle,
     config: Arc<DynamicConfig>,
     (partitions, reconciled, lease): (Partitions, Reconciled, Lease),
-    tasks: &mut Vec<JoinHandle<()>>,
-) -> Coordinators<Groups> {
-    let groups = Coordinators::new(coordinators::groups::kind(config.clone()));
-    let (images, settings) = (metadata.subscribe(), config.clone());
-    tasks.push(tokio::spawn(coordinators::groups::configure(groups.clone(), settings, images)));
-    let parts = KeeperParts { me, metadata, config, partitions, reconciled, lease };
-    tasks.push(tokio::spawn(Keeper::new(groups.clone(), parts).run()));
-    groups
+) -> KeeperParts {
+    KeeperParts { me, metadata, config, partitions, reconciled, lease }
 }
 
 fn start_upkeep(

@@ -19,6 +19,15 @@ typed_config! {
         controlled_shutdown_enable: bool = "controlled.shutdown.enable",
         delete_topic_enable: bool = "delete.topic.enable",
         fetch_max_bytes: i32 = "fetch.max.bytes",
+        transactional_id_expiration_ms: i32 = "transactional.id.expiration.ms",
+        transaction_max_timeout_ms: i32 = "transaction.max.timeout.ms",
+        transaction_state_log_load_buffer_size: i32 = "transaction.state.log.load.buffer.size",
+        transaction_abort_timed_out_transaction_cleanup_interval_ms: i32 =
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        transaction_remove_expired_transaction_cleanup_interval_ms: i32 =
+            "transaction.remove.expired.transaction.cleanup.interval.ms",
+        add_partitions_to_txn_retry_backoff_ms: i32 = "add.partitions.to.txn.retry.backoff.ms",
+        add_partitions_to_txn_retry_backoff_max_ms: i32 = "add.partitions.to.txn.retry.backoff.max.ms",
         transaction_partition_verification_enable: bool = "transaction.partition.verification.enable",
         max_incremental_fetch_session_cache_slots: i32 = "max.incremental.fetch.session.cache.slots",
         max_request_partition_size_limit: i32 = "max.request.partition.size.limit",

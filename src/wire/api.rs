@@ -141,6 +141,17 @@ macro_rules! for_each_api {
               $crate::wire::messages::OffsetForLeaderEpochRequest
                   => $crate::wire::messages::OffsetForLeaderEpochResponse,
               offset_for_leader_epoch::handle }
+            // From version 4 on of brokers, for several transactions.
+            { 24, AddPartitionsToTxn, 0..=5, flexible 3, [broker], advertised 0,
+              $crate::wire::messages::AddPartitionsToTxnRequest
+                  => $crate::wire::messages::AddPartitionsToTxnResponse,
+              add_partitions_to_txn::handle }
+            { 25, AddOffsetsToTxn, 0..=4, flexible 3, [broker], advertised 0,
+              $crate::wire::messages::AddOffsetsToTxnRequest => $crate::wire::messages::AddOffsetsToTxnResponse,
+              add_offsets_to_txn::handle }
+            { 26, EndTxn, 0..=5, flexible 3, [broker], advertised 0,
+              $crate::wire::messages::EndTxnRequest => $crate::wire::messages::EndTxnResponse,
+              end_txn::handle }
             { 27, WriteTxnMarkers, 1..=2, flexible 1, [broker], advertised 1,
               $crate::wire::messages::WriteTxnMarkersRequest => $crate::wire::messages::WriteTxnMarkersResponse,
               write_txn_markers::handle }
@@ -209,6 +220,14 @@ macro_rules! for_each_api {
               $crate::wire::messages::UnregisterBrokerRequest
                   => $crate::wire::messages::UnregisterBrokerResponse,
               unregister_broker::handle }
+            { 65, DescribeTransactions, 0..=0, flexible 0, [broker], advertised 0,
+              $crate::wire::messages::DescribeTransactionsRequest
+                  => $crate::wire::messages::DescribeTransactionsResponse,
+              describe_transactions::handle }
+            { 66, ListTransactions, 0..=2, flexible 0, [broker], advertised 0,
+              $crate::wire::messages::ListTransactionsRequest
+                  => $crate::wire::messages::ListTransactionsResponse,
+              list_transactions::handle }
             { 67, AllocateProducerIds, 0..=0, flexible 0, [controller], advertised 0,
               $crate::wire::messages::AllocateProducerIdsRequest
                   => $crate::wire::messages::AllocateProducerIdsResponse,

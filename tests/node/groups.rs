@@ -628,7 +628,7 @@ async fn offsets_of_a_transaction_count_when_it_is_committed() {
     // From version 5 on the transaction coordinator has to be asked, which there is none.
     for version in [5, 6] {
         let response = client.call(version, request(version, "g", 1)).await;
-        assert_code(code(&response), ErrorCode::InvalidTxnState, "no coordinator");
+        assert_code(code(&response), ErrorCode::CoordinatorLoadInProgress, "no coordinator");
     }
     // A new coordinator reads the same from the log.
     let node = node.restart().await;

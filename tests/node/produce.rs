@@ -178,12 +178,12 @@ async fn unknown_topics_are_told_apart_by_their_ids() {
 }
 
 #[tokio::test]
-async fn transactions_are_refused() {
+async fn transactions_without_a_coordinator_are_refused() {
     let (node, mut client) = TestNode::with_topic(&[], "t", 1).await;
     let records =
         build(BatchBuilder::new().producer(PRODUCER, ProducerEpoch(0), 0).transactional(true), &["a"]);
     expect_refused(&mut client, &records, None, ErrorCode::TransactionalIdAuthorizationFailed).await;
-    expect_refused(&mut client, &records, Some("id"), ErrorCode::InvalidTxnState).await;
+    expect_refused(&mut client, &records, Some("id"), ErrorCode::NotEnoughReplicas).await;
     node.stop().await;
 }
 

@@ -365,7 +365,7 @@ async fn the_rest_answers_at_every_version() {
             .with_transactional_id(Some(TransactionalId(text("x"))))
             .with_transaction_timeout_ms(1_000);
         let response = client.call(version, transactional).await;
-        assert_code(response.error_code, ErrorCode::CoordinatorNotAvailable, "transactional id");
+        assert_code(response.error_code, ErrorCode::NotCoordinator, "transactional id");
     }
     for version in versions(23) {
         let partition =

@@ -7,8 +7,9 @@ use floodmark::wire::messages::codec::{self, Schema};
 use floodmark::wire::messages::{
     AddRaftVoterRequest, AddRaftVoterResponse, ApiVersionsRequest, ApiVersionsResponse,
     BrokerHeartbeatRequest, BrokerHeartbeatResponse, DescribeLogDirsRequest, DescribeLogDirsResponse,
-    FetchResponse, ListOffsetsRequest, ListOffsetsResponse, UnregisterControllerRequest,
-    UnregisterControllerResponse, WriteTxnMarkersRequest, WriteTxnMarkersResponse,
+    FetchResponse, ListOffsetsRequest, ListOffsetsResponse, TxnOffsetCommitRequest, TxnOffsetCommitResponse,
+    UnregisterControllerRequest, UnregisterControllerResponse, WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 };
 use kafka_protocol::protocol::{Decodable, Encodable};
 use serde_json::Value as Json;
@@ -116,6 +117,8 @@ fn our_own_messages_mean_what_kafka_means() {
     compare_json::<BrokerHeartbeatResponse>("response");
     compare_json::<UnregisterControllerRequest>("request");
     compare_json::<UnregisterControllerResponse>("response");
+    compare_json::<TxnOffsetCommitRequest>("request");
+    compare_json::<TxnOffsetCommitResponse>("response");
     compare_json::<WriteTxnMarkersRequest>("request");
     compare_json::<WriteTxnMarkersResponse>("response");
     compare_json::<AddRaftVoterRequest>("request");

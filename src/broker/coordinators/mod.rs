@@ -15,6 +15,7 @@ pub mod groups;
 mod keeper;
 mod load;
 mod placement;
+pub mod transactions;
 #[cfg(test)]
 mod tests;
 

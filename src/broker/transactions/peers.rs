@@ -1,0 +1,83 @@
+//! Connections to other brokers, one each, dialled when they are needed and again after they have broken.
+//!
+//! Must not know what is asked; does not ask again by itself. Invariant: a connection that has failed a call is not used for
+//! another.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kafka_protocol::protocol::Request;
+
+use crate::controller::MetadataHandle;
+use crate::peer::{Address, CallError, Connection, DialError};
+use crate::types::NodeId;
+
+/// How long a dial may take.
+const DIAL_LIMIT: Duration = Duration::from_secs(5);
+
+/// Why a broker has not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    #[error("broker {0} has no listener {1} that is known here")]
+    NoEndpoint(NodeId, Arc<str>),
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// The connections of one purpose. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Peers {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    client_id: String,
+    /// The name of the listener through which brokers reach each other.
+    listener: Arc<str>,
+    metadata: MetadataHandle,
+    connections: Mutex<HashMap<NodeId, Connection>>,
+}
+
+impl Peers {
+    pub fn new(client_id: String, listener: Arc<str>, metadata: MetadataHandle) -> Peers {
+        Peers { inner: Arc::new(Inner { client_id, listener, metadata, connections: Mutex::default() }) }
+    }
+
+    /// Asks a broker, once.
+    pub async fn call<R: Request + 'static>(
+        &self,
+        broker: NodeId,
+        request: &R,
+        limit: Duration,
+    ) -> Result<R::Response, PeerError> {
+        let connection = self.connection(broker).await?;
+        let answer = connection.call(request, limit).await;
+        if matches!(answer, Err(CallError::Disconnected | CallError::Timeout)) {
+            self.connections().remove(&broker);
+        }
+        Ok(answer?)
+    }
+
+    async fn connection(&self, broker: NodeId) -> Result<Connection, PeerError> {
+        if let Some(known) = self.connections().get(&broker) {
+            return Ok(known.clone());
+        }
+        let Inner { client_id, listener, metadata, .. } = &*self.inner;
+        let image = metadata.image();
+        let endpoint = image.brokers.get(broker).and_then(|broker| broker.endpoint(listener));
+        let endpoint = endpoint.ok_or_else(|| PeerError::NoEndpoint(broker, Arc::clone(listener)))?;
+        let address = Address { host: endpoint.host.to_string(), port: endpoint.port };
+        let dialled = Connection::open(&address, client_id, DIAL_LIMIT).await?;
+        // Two that dial at the same time both succeed; the later one is kept.
+        self.connections().insert(broker, dialled.clone());
+        Ok(dialled)
+    }
+
+    fn connections(&self) -> MutexGuard<'_, HashMap<NodeId, Connection>> {
+        self.inner.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

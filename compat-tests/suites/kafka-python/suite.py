@@ -28,8 +28,11 @@ def place():
              "fetch kafka-python's tests")
         shutil.unpack_archive(path / f"kafka_python-{VERSION}.tar.gz", path)
         (path / f"kafka_python-{VERSION}").rename(path / "sdist")
+        # What the distribution lacks: without the empty file Python takes its own package `test` instead.
+        (path / "sdist/test/__init__.py").touch()
+        shutil.copy(SOURCE / "service.py", path / "sdist/test")
 
-    return make_once(CACHE / f"kafka-python-{digest(requirements, sys.version)}", build)
+    return make_once(CACHE / f"kafka-python-{digest(requirements, SOURCE / 'service.py', sys.version)}", build)
 
 
 def setup():
@@ -38,7 +41,8 @@ def setup():
 
 def run(context):
     host, _, port = context.bootstrap.split(",")[0].rpartition(":")
-    environment = {"KAFKA_URI": f"kafka://{host}:{port}", "KAFKA_VERSION": "4.2.0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(place() / "sdist")}
+    environment = {"KAFKA_URI": f"kafka://{host}:{port}", "KAFKA_VERSION": "4.3.0", "PYTHONDONTWRITEBYTECODE": "1",
+                   "PYTHONPATH": str(place() / "sdist"), "KAFKA_ROOT": str(context.work)}  # it must be there, and nothing is started from it
     for file in FILES:
         yield from play(context, file, environment)
 

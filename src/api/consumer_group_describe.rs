@@ -76,7 +76,7 @@ fn refused(group: GroupId, error: ErrorCode) -> DescribedGroup {
 fn show(version: i16, group: &Name, described: Result<Described, DescribeError>) -> DescribedGroup {
     match described {
         Ok(described) => {
-            let members = described.members.into_iter().map(|member| show_member(version, member));
+            let members = described.members.iter().map(|member| show_member(version, member));
             DescribedGroup::default()
                 .with_group_state(text(described.state.name()))
                 .with_group_epoch(described.epoch)
@@ -96,7 +96,7 @@ fn show(version: i16, group: &Name, described: Result<Described, DescribeError>)
     }
 }
 
-fn show_member(version: i16, member: DescribedMember) -> Member {
+fn show_member(version: i16, member: &DescribedMember) -> Member {
     let shown = Member::default()
         .with_member_id(text(&member.member_id))
         .with_instance_id(optional_text(member.instance_id.as_ref()))

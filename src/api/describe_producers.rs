@@ -1,7 +1,7 @@
 //! DescribeProducers: v0 (KIP-664)
 //!
-//! Behaviour: the idempotent and transactional producers that a partition's leader remembers, with their last sequence and,
-//! where a transaction is open, where it began.
+//! Behaviour: the idempotent and transactional producers that this replica of a partition remembers, be it one that does not
+//! lead, with their last sequence and, where a transaction is open, where it began.
 
 use super::topic_view::{text, topic_name};
 use super::{Api, Call, Request};
@@ -42,8 +42,8 @@ pub async fn handle(
 async fn producers(api: &Api, topic: &str, partition: i32) -> Result<Vec<ActiveProducer>, ErrorCode> {
     topic_names::validate(topic).map_err(|_| ErrorCode::InvalidTopicException)?;
     let image = api.metadata.image();
-    let led = api.led_by_name(&image, topic, partition, LeaderEpoch::UNKNOWN)?;
-    let asked = api.broker().partitions.active_producers(led.partition.id).await;
+    let here = api.hosted_by_name(&image, topic, partition, LeaderEpoch::UNKNOWN)?;
+    let asked = api.broker().partitions.active_producers(here.partition.id).await;
     asked.ok_or(ErrorCode::NotLeaderOrFollower)
 }
 

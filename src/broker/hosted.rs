@@ -317,12 +317,9 @@ impl Hosted {
         }
     }
 
-    /// The producers that the leader remembers; `None` of a follower.
-    pub(super) fn active_producers(&self) -> Option<Vec<ActiveProducer>> {
-        match &self.role {
-            HostedRole::Leading(_) => Some(self.log.producers().active_producers()),
-            _ => None,
-        }
+    /// The producers that this replica remembers.
+    pub(super) fn active_producers(&self) -> Vec<ActiveProducer> {
+        self.log.producers().active_producers()
     }
 
     pub(super) fn delete_records(&mut self, request: DeleteRecords, desk: &mut Desk) {

@@ -36,7 +36,7 @@ pub enum Message {
     AppendAt(AppendAt),
     DeleteRecords(DeleteRecords),
     BeginVerification(BeginVerification),
-    /// The producers that a partition's leader remembers; `None` when it is not led here.
+    /// The producers that the replica of a partition here remembers; `None` when there is none.
     Producers(TopicIdPartition, oneshot::Sender<Option<Vec<ActiveProducer>>>),
     /// Delete some of the segments that a partition keeps no longer; the answer is whether there are more.
     Retain(TopicIdPartition, oneshot::Sender<bool>),

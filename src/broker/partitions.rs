@@ -306,7 +306,7 @@ impl Partitions {
         gathered
     }
 
-    /// The producers that a partition's leader remembers; `None` when it is not led here.
+    /// The producers that the replica of a partition here remembers; `None` when there is none.
     pub async fn active_producers(&self, id: TopicIdPartition) -> Option<Vec<ActiveProducer>> {
         let (reply, producers) = oneshot::channel();
         self.shard_of(&id).send(Message::Producers(id, reply)).await;

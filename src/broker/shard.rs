@@ -128,7 +128,7 @@ impl Shard {
             Message::DeleteRecords(request) => self.delete_records(request),
             Message::BeginVerification(begin) => self.begin_verification(begin),
             Message::Producers(id, reply) => {
-                let producers = self.hosted.get(&id).and_then(Hosted::active_producers);
+                let producers = self.hosted.get(&id).map(Hosted::active_producers);
                 // Nobody listens when the connection has gone away.
                 let _ = reply.send(producers);
             }

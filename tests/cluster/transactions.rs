@@ -8,7 +8,7 @@ use floodmark::wire::messages::*;
 
 use super::client::Client;
 use super::harness::{Cluster, until};
-use super::requests::{by_name, fetch_request, only_partition, produce_request, text};
+use super::requests::{by_name, fetch_request, only_partition, produce_request, text, topic_name};
 
 const PARTITIONS: std::ops::Range<i32> = 0..3;
 
@@ -99,6 +99,23 @@ async fn until_stable(cluster: &Cluster, end: i64) -> usize {
     aborted
 }
 
+/// Whether a broker, leader or not, remembers the producer in every partition, with nothing open.
+async fn knows_producer(cluster: &Cluster, broker: i32, producer: Producer) -> bool {
+    let topic = describe_producers_request::TopicRequest::default()
+        .with_name(topic_name("t"))
+        .with_partition_indexes(PARTITIONS.collect());
+    let request = DescribeProducersRequest::default().with_topics(vec![topic]);
+    let described = cluster.connect(broker).await.call(0, request).await;
+    described.topics[0].partitions.iter().all(|partition| {
+        assert_eq!(partition.error_code, 0);
+        partition.active_producers.iter().any(|known| {
+            let is_it =
+                known.producer_id.0 == producer.id && known.producer_epoch == i32::from(producer.epoch);
+            is_it && known.current_txn_start_offset == -1
+        })
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn markers_reach_every_broker_and_outlive_their_coordinator() {
     let settings = [("transaction.state.log.num.partitions", "1"), ("min.insync.replicas", "1")];
@@ -111,6 +128,9 @@ async fn markers_reach_every_broker_and_outlive_their_coordinator() {
     write(&cluster, producer, "committed").await;
     let producer = end(&mut client, producer, true).await;
     assert_eq!(until_stable(&cluster, 2).await, 0);
+    for id in cluster.running() {
+        until(async || knows_producer(&cluster, id, producer).await).await;
+    }
 
     // The coordinator goes while a transaction is open; another one ends it.
     write(&cluster, producer, "aborted").await;

@@ -143,7 +143,7 @@ impl Harness {
         self.log.iter().enumerate().filter(stays).map(|(_, logged)| logged).collect()
     }
 
-    fn check_compacted(&self) {
+    pub(super) fn check_compacted(&self) {
         let (whole, compacted) = (self.fold(), self.fold_of(self.compacted().into_iter()));
         assert_eq!(whole.offsets.snapshot(), compacted.offsets.snapshot());
         let found = hard_groups(&compacted);

@@ -121,7 +121,8 @@ impl Contact {
         self.metadata_offset = offset;
         (self.is_presumed, self.is_lost, self.is_mute) = (false, false, false);
         self.refusals = 0;
-        self.condemned = None;
+        // That it is heard speaks against every other cause; the verdict may be on its way into the log already.
+        self.condemned.take_if(|(cause, _)| !matches!(cause, Cause::Unreachable { .. }));
         if let Probe::Due(_) = self.probe {
             self.probe = Probe::Idle;
         }
@@ -138,6 +139,7 @@ impl Contact {
     pub(super) fn probed(&mut self, outcome: ProbeOutcome, config: LivenessConfig, now: MonotonicMs) {
         if outcome == ProbeOutcome::Answered {
             self.reach = Reach { was_there: true, ..Reach::default() };
+            self.condemned.take_if(|(cause, _)| matches!(cause, Cause::Unreachable { .. }));
         } else if self.beats(config, now) {
             self.reach.unanswered += 1;
         }

@@ -8,10 +8,11 @@
 //! (`verify_only`); a partition that is not is TRANSACTION_ABORTABLE.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::topic_view::topic_name;
 use super::transaction_coordination::refused_code;
-use super::{Api, Call, Request};
+use super::{Answer, Api, Call, Request};
 use crate::coordinator::Producer;
 use crate::coordinator::transaction::state::TransactionVersion;
 use crate::coordinator::transaction::{AddPartitions, Command, Reply, Verify};
@@ -33,10 +34,10 @@ const KNOWS_FENCED: i16 = 2;
 type Codes = Vec<(TopicPartition, ErrorCode)>;
 
 pub async fn handle(
-    api: &Api,
+    api: &Arc<Api>,
     _: &Call,
     request: Request<AddPartitionsToTxnRequest>,
-) -> AddPartitionsToTxnResponse {
+) -> Answer<AddPartitionsToTxnResponse> {
     let (version, request) = (request.version, request.body);
     if version < OF_BROKERS {
         let transaction = AddPartitionsToTxnTransaction::default()
@@ -45,15 +46,20 @@ pub async fn handle(
             .with_producer_epoch(request.v3_and_below_producer_epoch)
             .with_topics(request.v3_and_below_topics);
         let codes = add(api, version, &transaction).await;
-        return AddPartitionsToTxnResponse::default().with_results_by_topic_v3_and_below(by_topic(codes));
+        let response = AddPartitionsToTxnResponse::default();
+        return Answer::Now(response.with_results_by_topic_v3_and_below(by_topic(codes)));
     }
-    let each = request.transactions.iter().map(|transaction| async move {
-        AddPartitionsToTxnResult::default()
-            .with_transactional_id(transaction.transactional_id.clone())
-            .with_topic_results(by_topic(add(api, version, transaction).await))
-    });
-    let results = futures_util::future::join_all(each).await;
-    AddPartitionsToTxnResponse::default().with_results_by_transaction(results)
+    // A broker asks for many transactions over one connection, and their order does not matter.
+    let api = Arc::clone(api);
+    Answer::Later(Box::pin(async move {
+        let each = request.transactions.iter().map(|transaction| async {
+            AddPartitionsToTxnResult::default()
+                .with_transactional_id(transaction.transactional_id.clone())
+                .with_topic_results(by_topic(add(&api, version, transaction).await))
+        });
+        let results = futures_util::future::join_all(each).await;
+        Answer::Now(AddPartitionsToTxnResponse::default().with_results_by_transaction(results))
+    }))
 }
 
 /// The code of each partition.

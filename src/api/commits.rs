@@ -6,10 +6,24 @@
 use super::topic_view::text;
 use crate::coordinator::group::Name;
 use crate::coordinator::group::command::{CommitPartition, CommitTopic};
-use crate::coordinator::group::reply::{CommittedTopic, MetadataTooLarge};
+use crate::coordinator::group::reply::{CommitError, CommittedTopic, MetadataTooLarge};
 use crate::metadata::Image;
 use crate::types::{ErrorCode, LeaderEpoch, Offset, PartitionIndex, TopicId, Uuid};
 use crate::wire::messages::StrBytes;
+
+/// The code for offsets that are not stored. The versions of either API differ in some, and say so themselves.
+pub(super) fn code(error: CommitError) -> ErrorCode {
+    match error {
+        CommitError::GroupNotFound | CommitError::IllegalGeneration => ErrorCode::IllegalGeneration,
+        CommitError::UnknownMember => ErrorCode::UnknownMemberId,
+        CommitError::FencedInstance => ErrorCode::FencedInstanceId,
+        CommitError::StaleMemberEpoch => ErrorCode::StaleMemberEpoch,
+        CommitError::RebalanceInProgress => ErrorCode::RebalanceInProgress,
+        CommitError::VersionWithoutEpochs => ErrorCode::UnsupportedVersion,
+        CommitError::ProducerFenced => ErrorCode::InvalidProducerEpoch,
+        CommitError::TransactionEnded => ErrorCode::InvalidTxnState,
+    }
+}
 
 /// A topic of a request.
 pub(super) struct Asked {

@@ -7,7 +7,7 @@
 //! Version notes: 2-4 say how long the offsets are kept; 6 adds leader epochs; 7 static members; 9 member epochs (KIP-848), from
 //! which on a group that does not exist is GROUP_ID_NOT_FOUND; 10 names topics by id.
 
-use super::commits::{Answered, Asked, commit_partition, shown, sort};
+use super::commits::{self, Answered, Asked, commit_partition, shown, sort};
 use super::coordination::{name, optional_name, reply};
 use super::{Answer, Api, Call, Request};
 use crate::coordinator::group::Command;
@@ -84,12 +84,6 @@ fn respond(answered: &Answered) -> OffsetCommitResponse {
 fn code(version: i16, error: CommitError) -> ErrorCode {
     match error {
         CommitError::GroupNotFound if version >= MEMBER_EPOCHS => ErrorCode::GroupIdNotFound,
-        CommitError::GroupNotFound | CommitError::IllegalGeneration => ErrorCode::IllegalGeneration,
-        CommitError::UnknownMember => ErrorCode::UnknownMemberId,
-        CommitError::FencedInstance => ErrorCode::FencedInstanceId,
-        CommitError::StaleMemberEpoch => ErrorCode::StaleMemberEpoch,
-        CommitError::RebalanceInProgress => ErrorCode::RebalanceInProgress,
-        CommitError::VersionWithoutEpochs => ErrorCode::UnsupportedVersion,
-        CommitError::ProducerFenced => ErrorCode::InvalidProducerEpoch,
+        error => commits::code(error),
     }
 }

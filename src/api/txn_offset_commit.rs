@@ -9,13 +9,14 @@
 
 use std::time::Duration;
 
-use super::commits::{Answered, Asked, commit_partition, shown, sort};
+use super::commits::{self, Answered, Asked, commit_partition, shown, sort};
 use super::coordination::{check_group_id, name, optional_name, reply};
 use super::{Answer, Api, Call, Request};
 use crate::broker::transactions::{Inquiry, NotPart};
 use crate::coordinator::Producer;
 use crate::coordinator::group::Command;
 use crate::coordinator::group::command::{CommitOffsets, CommitTopic, Identity};
+use crate::coordinator::group::producers::Ended;
 use crate::coordinator::group::reply::CommitError;
 use crate::types::{ErrorCode, ProducerEpoch, ProducerId};
 use crate::wire::messages::txn_offset_commit::{
@@ -42,33 +43,45 @@ pub async fn handle(
     }
     let admitted = match check_group_id(&request.body.group_id) {
         Ok(()) => verify(api, version, &request.body).await,
-        refused => refused,
+        Err(error) => Err(error),
     };
-    if let Err(error) = admitted {
-        answered.refused(&topics, error);
-        return Answer::Now(respond(&answered));
-    }
-    let command = command(&request.body, topics.clone());
+    let since = match admitted {
+        Ok(since) => since,
+        Err(error) => {
+            answered.refused(&topics, error);
+            return Answer::Now(respond(&answered));
+        }
+    };
+    let command = command(&request.body, since, topics.clone());
     let pending = api.ask_group(&request.body.group_id, command).await;
     Answer::Later(Box::pin(async move {
         match reply!(pending, CommitOffsetsInTransaction) {
             Ok(Ok(committed)) => answered.committed(committed),
             Ok(Err(error)) => answered.refused(&topics, code(error)),
-            Err(ErrorCode::CoordinatorLoadInProgress) if version < KNOWS_LOADING => {
-                answered.refused(&topics, ErrorCode::CoordinatorNotAvailable);
-            }
-            Err(error) => answered.refused(&topics, error),
+            Err(error) => answered.refused(&topics, loading(version, error)),
         }
         Answer::Now(respond(&answered))
     }))
 }
 
-/// Asks the transaction's coordinator whether the group's offsets are part of it, or makes them so.
-async fn verify(api: &Api, version: i16, request: &TxnOffsetCommitRequest) -> Result<(), ErrorCode> {
+/// Asks the transaction's coordinator whether the group's offsets are part of it, or makes them so. Gives by what the group's
+/// coordinator knows whether the transaction has ended meanwhile; where each transaction has an epoch of its own, that
+/// tells already.
+async fn verify(
+    api: &Api,
+    version: i16,
+    request: &TxnOffsetCommitRequest,
+) -> Result<Option<Ended>, ErrorCode> {
     let adds = version >= ADDS_PARTITIONS;
     let settings = &api.config.latest().broker;
     if !adds && !settings.transaction_partition_verification_enable {
-        return Ok(());
+        return Ok(None);
+    }
+    let mut since = None;
+    if !adds {
+        let count = Command::CountEnds(ProducerId(request.producer_id));
+        let pending = api.ask_group(&request.group_id, count).await;
+        since = Some(reply!(pending, CountEnds).map_err(|error| loading(version, error))?);
     }
     let inquiry = Inquiry {
         transactional_id: request.transactional_id.to_string(),
@@ -78,7 +91,15 @@ async fn verify(api: &Api, version: i16, request: &TxnOffsetCommitRequest) -> Re
     };
     let limit = Duration::from_millis(u64::try_from(settings.request_timeout_ms).unwrap_or(0));
     let not_part = api.broker().inquiry.ask(inquiry, limit).await.into_iter().next();
-    not_part.map_or(Ok(()), |(_, reason)| Err(not_part_code(version, reason)))
+    not_part.map_or(Ok(since), |(_, reason)| Err(not_part_code(version, reason)))
+}
+
+/// Clients of the first versions do not know that a coordinator may be reading its log.
+fn loading(version: i16, error: ErrorCode) -> ErrorCode {
+    match error {
+        ErrorCode::CoordinatorLoadInProgress if version < KNOWS_LOADING => ErrorCode::CoordinatorNotAvailable,
+        error => error,
+    }
 }
 
 /// What may be over soon is COORDINATOR_LOAD_IN_PROGRESS, on which clients try again without looking for another coordinator.
@@ -100,7 +121,7 @@ fn producer_of(request: &TxnOffsetCommitRequest) -> Producer {
     Producer { id: ProducerId(request.producer_id), epoch: ProducerEpoch(request.producer_epoch) }
 }
 
-fn command(request: &TxnOffsetCommitRequest, topics: Vec<CommitTopic>) -> Command {
+fn command(request: &TxnOffsetCommitRequest, since: Option<Ended>, topics: Vec<CommitTopic>) -> Command {
     let generation = request.generation_id_or_member_epoch;
     let commit = CommitOffsets {
         group: name(&request.group_id),
@@ -113,7 +134,7 @@ fn command(request: &TxnOffsetCommitRequest, topics: Vec<CommitTopic>) -> Comman
         retention_ms: None,
         topics,
     };
-    Command::CommitOffsetsInTransaction { producer: producer_of(request), commit }
+    Command::CommitOffsetsInTransaction { producer: producer_of(request), since, commit }
 }
 
 fn asked(topic: TxnOffsetCommitRequestTopic) -> Asked {
@@ -149,13 +170,7 @@ fn respond(answered: &Answered) -> TxnOffsetCommitResponse {
 fn code(error: CommitError) -> ErrorCode {
     match error {
         // Producers know no other code for who is no member any more.
-        CommitError::GroupNotFound | CommitError::IllegalGeneration | CommitError::StaleMemberEpoch => {
-            ErrorCode::IllegalGeneration
-        }
-        CommitError::UnknownMember => ErrorCode::UnknownMemberId,
-        CommitError::FencedInstance => ErrorCode::FencedInstanceId,
-        CommitError::RebalanceInProgress => ErrorCode::RebalanceInProgress,
-        CommitError::VersionWithoutEpochs => ErrorCode::UnsupportedVersion,
-        CommitError::ProducerFenced => ErrorCode::InvalidProducerEpoch,
+        CommitError::StaleMemberEpoch => ErrorCode::IllegalGeneration,
+        error => commits::code(error),
     }
 }

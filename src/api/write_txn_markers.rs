@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::{Api, Call, Request, produce_error};
+use super::{Answer, Api, Call, Request, produce_error};
 use crate::broker::coordinators::CoordinatorError;
 use crate::broker::transactions::{MarkerError, MarkerWrite};
 use crate::coordinator::Producer;
@@ -33,12 +33,13 @@ pub async fn handle(
     api: &Arc<Api>,
     _: &Call,
     request: Request<WriteTxnMarkersRequest>,
-) -> WriteTxnMarkersResponse {
+) -> Answer<WriteTxnMarkersResponse> {
     let timeout_ms = i64::from(api.config.latest().broker.request_timeout_ms);
     let image = api.metadata.image();
     let writes: Vec<MarkerWrite> = request.body.markers.iter().flat_map(writes).collect();
-    let written = api.broker().markers.write(&image, &writes, timeout_ms).await;
-    respond(&writes, &written)
+    let writing = api.broker().markers.write(&image, &writes, timeout_ms).await;
+    // The next markers of the connection do not wait until these are committed.
+    Answer::Later(Box::pin(async move { Answer::Now(respond(&writes, &writing.answers().await)) }))
 }
 
 fn writes(marker: &WritableTxnMarker) -> impl Iterator<Item = MarkerWrite> {

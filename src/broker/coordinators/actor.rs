@@ -321,11 +321,12 @@ impl<M: Machine> Actor<M> {
             Err(error) => {
                 let lost = CoordinatorError::of_append(error);
                 tracing::warn!("Coordinator of {} could not append: {error}", self.partition.name);
-                in_flight.owed.refuse(lost);
-                // What is too large is so for who asked for it alone.
-                let is_of_all =
-                    matches!(lost, CoordinatorError::NotHere | CoordinatorError::NotEnoughReplicas);
-                Err(if is_of_all { lost } else { CoordinatorError::NotHere })
+                // What is wrong with one request is told to that alone. Where several are in the append nobody knows whose it
+                // is, and all try again.
+                let of_all = if lost.is_of_one_request() { CoordinatorError::NotHere } else { lost };
+                let is_alone = in_flight.owed.replies.len() == 1;
+                in_flight.owed.refuse(if is_alone { lost } else { of_all });
+                Err(of_all)
             }
         }
     }

@@ -64,6 +64,20 @@ pub enum CoordinatorError {
 }
 
 impl CoordinatorError {
+    /// Whether it says something of the request, and nothing of the coordinator.
+    fn is_of_one_request(self) -> bool {
+        match self {
+            CoordinatorError::TooLarge
+            | CoordinatorError::ProducerFenced
+            | CoordinatorError::MarkerFenced
+            | CoordinatorError::Failed => true,
+            CoordinatorError::NotHere
+            | CoordinatorError::Loading
+            | CoordinatorError::NotEnoughReplicas
+            | CoordinatorError::TimedOut => false,
+        }
+    }
+
     fn of_append(error: &ProduceError) -> CoordinatorError {
         match error {
             ProduceError::NotEnoughReplicas(_) => CoordinatorError::NotEnoughReplicas,

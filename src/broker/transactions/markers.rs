@@ -6,9 +6,10 @@
 use futures_util::future::join_all;
 
 use super::super::clock;
-use super::super::coordinators::{CoordinatorError, Coordinators, Ending};
-use super::super::messages::{Appending, ProduceError};
+use super::super::coordinators::{CoordinatorError, Coordinators, Ending, Pending};
+use super::super::messages::{Appending, ProduceError, Produced};
 use super::super::partitions::Partitions;
+use super::super::reply::Gathered;
 use crate::coordinator::Producer;
 use crate::coordinator::group::Groups;
 use crate::metadata::Image;
@@ -47,51 +48,65 @@ pub struct MarkerWriter {
 }
 
 impl MarkerWriter {
-    /// Writes markers; one answer for each, in their order.
-    pub async fn write(
-        &self,
-        image: &Image,
-        writes: &[MarkerWrite],
-        timeout_ms: i64,
-    ) -> Vec<Result<(), MarkerError>> {
-        let mut answers: Vec<Option<Result<(), MarkerError>>> = Vec::with_capacity(writes.len());
+    /// Hands markers to their logs. Resolves when the shards and coordinators have them, which keeps the order in which
+    /// they came.
+    pub async fn write(&self, image: &Image, writes: &[MarkerWrite], timeout_ms: i64) -> Writing {
+        let mut known = Vec::with_capacity(writes.len());
         let (mut appends, mut appended_for, mut of_groups) = (Vec::new(), Vec::new(), Vec::new());
         for (at, write) in writes.iter().enumerate() {
-            answers.push(None);
+            known.push(None);
             let topic = image.topics.by_name(&write.partition.topic);
             let id = topic
                 .map(|topic| TopicIdPartition { topic_id: topic.id, partition: write.partition.partition });
             match id.filter(|id| self.partitions.get(id).is_some()) {
-                None => answers[at] = Some(Err(MarkerError::NotHere)),
-                Some(_) if *write.partition.topic == *self.groups.topic() => of_groups.push((at, write)),
+                None => known[at] = Some(Err(MarkerError::NotHere)),
+                Some(_) if *write.partition.topic == *self.groups.topic() => {
+                    of_groups.push((at, self.end_offsets(write).await));
+                }
                 Some(id) => {
                     appended_for.push(at);
                     appends.push(appending(id, write));
                 }
             }
         }
-        let by_groups = join_all(of_groups.iter().map(|(_, write)| self.end_offsets(write)));
-        let by_logs = async {
-            let appended =
-                self.partitions.append(Some(Acks::All), Origin::Coordinator, timeout_ms, appends).await;
-            appended.all().await
-        };
-        let (by_groups, by_logs) = tokio::join!(by_groups, by_logs);
-        for ((at, _), answer) in of_groups.iter().zip(by_groups) {
-            answers[*at] = Some(answer.map_err(MarkerError::Coordinator));
+        let appended =
+            self.partitions.append(Some(Acks::All), Origin::Coordinator, timeout_ms, appends).await;
+        Writing { known, of_groups, appended_for, appended }
+    }
+
+    async fn end_offsets(&self, write: &MarkerWrite) -> Pending<()> {
+        let MarkerWrite { producer, marker_epoch, .. } = *write;
+        let ending = Ending { producer, marker: marker(write), marker_epoch };
+        self.groups.end_transaction(write.partition.partition, ending).await
+    }
+}
+
+/// Markers that are being written.
+pub struct Writing {
+    /// The answers that there are already, in the order of the markers.
+    known: Vec<Option<Result<(), MarkerError>>>,
+    of_groups: Vec<(usize, Pending<()>)>,
+    appended_for: Vec<usize>,
+    appended: Gathered<Result<Produced, ProduceError>>,
+}
+
+impl Writing {
+    /// One answer for each marker, in their order, once they are committed.
+    pub async fn answers(self) -> Vec<Result<(), MarkerError>> {
+        let Writing { mut known, of_groups, appended_for, appended } = self;
+        let by_groups = join_all(of_groups.into_iter().map(|(at, pending)| async move {
+            (at, pending.answer().await.map_err(MarkerError::Coordinator))
+        }));
+        let (by_groups, by_logs) = tokio::join!(by_groups, appended.all());
+        for (at, answer) in by_groups {
+            known[at] = Some(answer);
         }
         for (at, answer) in appended_for.into_iter().zip(by_logs) {
-            answers[at] = Some(answer.map(|_| ()).map_err(MarkerError::Append));
+            known[at] = Some(answer.map(|_| ()).map_err(MarkerError::Append));
         }
         // What shards drop answers by itself, so nothing is missing but while the broker stops.
         let lost = || Err(MarkerError::Append(ProduceError::ShuttingDown));
-        answers.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
-    }
-
-    async fn end_offsets(&self, write: &MarkerWrite) -> Result<(), CoordinatorError> {
-        let MarkerWrite { producer, marker_epoch, .. } = *write;
-        let ending = Ending { producer, marker: marker(write), marker_epoch };
-        self.groups.end_transaction(write.partition.partition, ending).await.answer().await
+        known.into_iter().map(|answer| answer.unwrap_or_else(lost)).collect()
     }
 }
 

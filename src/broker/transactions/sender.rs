@@ -1,15 +1,19 @@
 //! Carries the markers of transactions that end to the leaders of their partitions, wherever those are and through every
 //! change of them, and tells the coordinators what is written. Gets the producer ids that coordinators need by themselves.
 //!
-//! Decides nothing. Invariants: a task for each transaction that ends, which is over when all its partitions have their
-//! marker or are gone, or its coordinator is no longer here; the next coordinator begins anew.
+//! Decides nothing. Invariants: one task for each transaction that ends, which is over when all its partitions have their
+//! marker or are gone, or its coordinator is no longer here; the next coordinator begins anew. One that begins anew in the same
+//! term takes over from the task of before: in the first generation of transactions a marker that is written late would end
+//! the next transaction.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::task::JoinSet;
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::answers::{Written, written};
 use super::markers::{MarkerError, MarkerWrite, MarkerWriter};
@@ -20,6 +24,7 @@ use crate::broker::messages::ProduceError;
 use crate::broker::partitions::{Partitions, Role};
 use crate::broker::producer_ids::ProducerIds;
 use crate::controller::MetadataHandle;
+use crate::coordinator::Producer;
 use crate::coordinator::transaction::{Command, Effect, Markers, Transactions};
 use crate::metadata::Image;
 use crate::storage::log::AppendError;
@@ -34,6 +39,8 @@ const WRITE_LIMIT: Duration = Duration::from_secs(30);
 /// The pause after an attempt that left something; each further one is twice as long, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// So many deliveries more than tasks are looked through for those that are over.
+const KEPT_DELIVERIES: usize = 64;
 
 /// What markers are carried with.
 #[derive(Clone, Debug)]
@@ -52,35 +59,50 @@ impl MarkerSender {
     pub async fn run(self, mut effects: Effects) {
         let sender = Arc::new(self);
         let mut tasks = JoinSet::new();
+        let mut deliveries: HashMap<(PartitionIndex, String), Delivery> = HashMap::new();
         loop {
             tokio::select! {
                 effect = effects.recv() => {
                     let Some((coordinator, effect)) = effect else { return };
                     let sender = Arc::clone(&sender);
-                    tasks.spawn(async move { sender.carry_out(coordinator, effect).await });
+                    match effect {
+                        Effect::Write(markers) => {
+                            let key = (coordinator, markers.transactional_id.clone());
+                            let before = deliveries.remove(&key);
+                            let work = async move { sender.write(coordinator, markers).await };
+                            deliveries.insert(key, Delivery::begin(&mut tasks, before, work));
+                        }
+                        Effect::NeedsProducerId { transactional_id, producer } => {
+                            let work = async move { sender.supply(coordinator, transactional_id, producer).await };
+                            drop(tasks.spawn(work));
+                        }
+                    }
                 }
-                Some(_) = tasks.join_next() => {}
+                Some(_) = tasks.join_next() => {
+                    if deliveries.len() > 2 * tasks.len() + KEPT_DELIVERIES {
+                        deliveries.retain(|_, delivery| !delivery.task.is_finished());
+                    }
+                }
             }
         }
     }
 
-    async fn carry_out(&self, coordinator: PartitionIndex, effect: Effect) {
-        match effect {
-            Effect::Write(markers) => {
-                if let Some(epoch) = self.term(coordinator) {
-                    self.deliver(coordinator, epoch, markers).await;
-                }
+    async fn write(&self, coordinator: PartitionIndex, markers: Markers) {
+        if let Some(epoch) = self.term(coordinator) {
+            self.deliver(coordinator, epoch, markers).await;
+        }
+    }
+
+    async fn supply(&self, coordinator: PartitionIndex, transactional_id: String, producer: Producer) {
+        match self.producer_ids.next().await {
+            Ok(fresh) => {
+                let fresh = Some(fresh);
+                let command = Command::AbortTimedOut { transactional_id, producer, fresh };
+                // Without an answer the coordinator is another one, which finds the same by itself.
+                let _ = self.transactions.ask(coordinator, command).await.answer().await;
             }
-            Effect::NeedsProducerId { transactional_id, producer } => match self.producer_ids.next().await {
-                Ok(fresh) => {
-                    let fresh = Some(fresh);
-                    let command = Command::AbortTimedOut { transactional_id, producer, fresh };
-                    // Without an answer the coordinator is another one, which finds the same by itself.
-                    let _ = self.transactions.ask(coordinator, command).await.answer().await;
-                }
-                // The coordinator asks again when it looks the next time.
-                Err(error) => tracing::warn!(%error, "no producer id could be had"),
-            },
+            // The coordinator asks again when it looks the next time.
+            Err(error) => tracing::warn!(%error, "no producer id could be had"),
         }
     }
 
@@ -99,6 +121,7 @@ impl MarkerSender {
         while self.term(coordinator) == Some(epoch) {
             let image = self.metadata.image();
             let (mut done, by_leader) = sort(&image, &missing);
+            let mut is_fenced = false;
             let attempts = by_leader
                 .iter()
                 .map(|(leader, partitions)| self.attempt(&image, *leader, partitions, &markers, epoch));
@@ -109,7 +132,7 @@ impl MarkerSender {
                     Written::Fenced => {
                         let id = &markers.transactional_id;
                         tracing::warn!("{partition} refuses the marker of transaction {id}: it is fenced");
-                        return;
+                        is_fenced = true;
                     }
                 }
             }
@@ -119,12 +142,14 @@ impl MarkerSender {
                 }
                 let Markers { transactional_id, producer, .. } = markers.clone();
                 let command = Command::MarkersWritten { transactional_id, producer, partitions: done };
-                if self.transactions.ask(coordinator, command).await.answer().await.is_err() {
+                match self.transactions.ask(coordinator, command).await.answer().await {
+                    // The coordinator has taken note, and writes it down as soon as its log can be written.
+                    Ok(_) | Err(CoordinatorError::TimedOut) => {}
                     // Another coordinator, or the same one that begins anew, has them written once more.
-                    return;
+                    Err(_) => return,
                 }
             }
-            if missing.is_empty() {
+            if missing.is_empty() || is_fenced {
                 return;
             }
             tokio::time::sleep(pause).await;
@@ -152,7 +177,7 @@ impl MarkerSender {
             };
             let writes: Vec<_> = partitions.iter().map(write).collect();
             let limit = i64::try_from(WRITE_LIMIT.as_millis()).unwrap_or(i64::MAX);
-            let answers = self.writer.write(image, &writes, limit).await;
+            let answers = self.writer.write(image, &writes, limit).await.answers().await;
             return partitions.iter().cloned().zip(answers.iter().map(outcome)).collect();
         }
         match self.peers.call(leader, &request(partitions, markers, epoch), WRITE_LIMIT).await {
@@ -162,6 +187,35 @@ impl MarkerSender {
                 Vec::new()
             }
         }
+    }
+}
+
+/// A transaction's markers under way.
+#[derive(Debug)]
+struct Delivery {
+    task: AbortHandle,
+    /// Closed when the task is over, also when it was ended from outside.
+    over: oneshot::Receiver<Infallible>,
+}
+
+impl Delivery {
+    /// Starts `work`, which has nothing beside it of the delivery `before`.
+    fn begin(
+        tasks: &mut JoinSet<()>,
+        before: Option<Delivery>,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> Delivery {
+        let (alive, over) = oneshot::channel();
+        let task = tasks.spawn(async move {
+            let _alive: oneshot::Sender<Infallible> = alive;
+            if let Some(Delivery { task, over }) = before {
+                task.abort();
+                // Nothing is ever sent: this waits for the other end to go.
+                drop(over.await);
+            }
+            work.await;
+        });
+        Delivery { task, over }
     }
 }
 
@@ -215,4 +269,40 @@ fn request(partitions: &[TopicPartition], markers: &Markers, epoch: LeaderEpoch)
         ..Default::default()
     };
     WriteTxnMarkersRequest { markers: vec![marker], ..Default::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[tokio::test]
+    async fn a_delivery_that_takes_over_begins_when_the_one_before_is_over() {
+        let (mut tasks, said) = (JoinSet::new(), Arc::new(Mutex::new(Vec::new())));
+        let say = |words: &'static str| {
+            let said = Arc::clone(&said);
+            move || said.lock().unwrap().push(words)
+        };
+        let (started, has_started) = oneshot::channel::<()>();
+        let (first_says, ends) = (say("first"), say("the first is dropped"));
+        let first = Delivery::begin(&mut tasks, None, async move {
+            let _guard = OnDrop(ends);
+            started.send(()).unwrap();
+            std::future::pending::<()>().await;
+            first_says();
+        });
+        has_started.await.unwrap();
+        let second_says = say("second");
+        let second = Delivery::begin(&mut tasks, Some(first), async move { second_says() });
+        assert!(second.over.await.is_err());
+        assert_eq!(*said.lock().unwrap(), ["the first is dropped", "second"]);
+    }
+
+    struct OnDrop<F: FnMut()>(F);
+
+    impl<F: FnMut()> Drop for OnDrop<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
 }

@@ -3,8 +3,9 @@
 //! topics exist.
 
 use super::classic::{Join, Leaving, Sync};
+use super::producers::Ended;
 use super::{Name, Producer, Settings, consumer};
-use crate::types::{LeaderEpoch, Offset, PartitionIndex, TopicId};
+use crate::types::{LeaderEpoch, Offset, PartitionIndex, ProducerId, TopicId};
 
 /// A command; the reply to it is the variant of [`Reply`](super::Reply) of the same name.
 #[derive(Clone, Debug)]
@@ -36,8 +37,13 @@ pub enum Command {
     /// The offsets count once the producer's transaction is committed. `commit.retention_ms` has no meaning.
     CommitOffsetsInTransaction {
         producer: Producer,
+        /// What `CountEnds` said before the transaction's coordinator was asked: if a transaction has ended since, the offsets
+        /// come too late.
+        since: Option<Ended>,
         commit: CommitOffsets,
     },
+    /// How many transactions of a producer have ended.
+    CountEnds(ProducerId),
     FetchOffsets(FetchOffsets),
     DeleteOffsets {
         group: Name,

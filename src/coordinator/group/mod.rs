@@ -17,7 +17,7 @@ pub mod assignor;
 pub mod classic;
 pub mod consumer;
 pub mod offsets;
-mod producers;
+pub mod producers;
 pub mod record;
 mod topic_names;
 

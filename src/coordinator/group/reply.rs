@@ -4,6 +4,7 @@
 use super::Name;
 use super::classic::{self, ClassicDescription};
 use super::consumer;
+use super::producers::Ended;
 use crate::types::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 
 /// The reply to the command of the same name.
@@ -18,6 +19,7 @@ pub enum Reply {
     ConsumerHeartbeat(Result<consumer::HeartbeatReply, ConsumerHeartbeatError>),
     CommitOffsets(Result<Vec<CommittedTopic>, CommitError>),
     CommitOffsetsInTransaction(Result<Vec<CommittedTopic>, CommitError>),
+    CountEnds(Ended),
     FetchOffsets(Result<Vec<FetchedTopic>, FetchError>),
     DeleteOffsets(Result<Vec<OffsetsDeleted>, DeleteOffsetsError>),
     ListGroups(Vec<ListedGroup>),
@@ -74,6 +76,8 @@ pub enum CommitError {
     VersionWithoutEpochs,
     #[error("a producer with a newer epoch has taken over")]
     ProducerFenced,
+    #[error("the transaction has ended meanwhile")]
+    TransactionEnded,
 }
 
 impl From<classic::MemberError> for CommitError {

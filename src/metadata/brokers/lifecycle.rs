@@ -3,7 +3,9 @@
 //! partitions that the broker leads or is in sync with. Who has a live session is the caller's to know.
 
 use super::{BrokerRegistration, Endpoint};
-use crate::metadata::election::{BrokerChange, ElectionDefaults, changes_for, changes_where};
+use crate::metadata::election::{
+    BrokerChange, ElectionDefaults, changes_for, changes_where, unclean_is_allowed,
+};
 use crate::metadata::features::METADATA_VERSION;
 use crate::metadata::record::Record;
 use crate::metadata::{Decision, Image};
@@ -215,6 +217,10 @@ pub fn heartbeat(
     let caught_up = heartbeat.metadata_offset.0 >= broker.epoch.0;
     let failed = newly_failed(image, broker, heartbeat);
     let mut next = next_state(image, current, heartbeat, caught_up, others_caught_up);
+    if (current, next) == (State::Active, State::Fenced) && invites_loss(image, broker.id, defaults) {
+        // It serves badly, but it has what the others lack.
+        next = current;
+    }
     if next == State::Active && !failed.is_empty() {
         // One change of a partition at a time: it is unfenced by its next heartbeat.
         next = current;
@@ -262,6 +268,18 @@ fn next_state(
         State::ShuttingDown if !leads() && others_caught_up => State::ShutDown,
         state => state,
     }
+}
+
+/// Whether a replica that may lack something would follow this broker as a leader somewhere, if it were fenced.
+fn invites_loss(image: &Image, id: NodeId, defaults: ElectionDefaults) -> bool {
+    let is_active = |id: &NodeId| image.brokers.get(*id).is_some_and(BrokerRegistration::is_active);
+    image.topics.iter().filter(|topic| unclean_is_allowed(&image.configs, topic, defaults)).any(|topic| {
+        let mut led = topic.partitions().filter(|(_, partition)| partition.leader == id);
+        led.any(|(_, partition)| {
+            let mut others = partition.isr.iter().filter(|replica| **replica != id);
+            partition.replicas.len() > 1 && !others.any(is_active)
+        })
+    })
 }
 
 /// Fences a broker that has fallen silent. Without an effect when it has registered anew since, or is fenced.

@@ -445,7 +445,7 @@ impl World {
             Producer { id: ProducerId(id), epoch: ProducerEpoch(epoch) }
         });
         let command = match producer {
-            Some(producer) => Command::CommitOffsetsInTransaction { producer, commit },
+            Some(producer) => Command::CommitOffsetsInTransaction { producer, since: None, commit },
             None => Command::CommitOffsets(commit),
         };
         let reply = self.command(command)?;

@@ -31,6 +31,7 @@ use super::consumer::{ConsumerGroup, TopicWatch};
 use super::offsets::{Expiry, Offsets};
 use super::producers::Producers;
 use super::record::{Record, RecordError};
+use super::reply::CommitError;
 use super::{Asked, Command, Name, Out, Producer, Reply, ReplyToken, Settings};
 use crate::coordinator::{Context, Machine};
 use crate::metadata::topics::Topics;
@@ -257,7 +258,7 @@ impl Machine for Groups {
     }
 
     fn replay_marker(&mut self, producer: Producer, result: TxnResult) {
-        self.producers.seen(producer);
+        self.producers.ended(producer);
         self.offsets.end_transaction(producer.id, result == TxnResult::Commit);
     }
 
@@ -295,8 +296,13 @@ impl Machine for Groups {
                 Reply::ConsumerHeartbeat(self.consumer_heartbeat(context, &group, &heartbeat, out))
             }
             Command::CommitOffsets(commit) => Reply::CommitOffsets(self.commit(None, commit, now, out)),
-            Command::CommitOffsetsInTransaction { producer, commit } => {
-                Reply::CommitOffsetsInTransaction(self.commit(Some(producer), commit, now, out))
+            Command::CountEnds(producer) => Reply::CountEnds(self.producers.ends(producer)),
+            Command::CommitOffsetsInTransaction { producer, since, commit } => {
+                let is_late = since.is_some_and(|since| since != self.producers.ends(producer.id));
+                Reply::CommitOffsetsInTransaction(match is_late {
+                    true => Err(CommitError::TransactionEnded),
+                    false => self.commit(Some(producer), commit, now, out),
+                })
             }
             Command::FetchOffsets(fetch) => Reply::FetchOffsets(self.fetch(fetch)),
             Command::DeleteOffsets { group, topics } => {

@@ -15,6 +15,7 @@ use super::super::command::*;
 use super::super::consumer::{
     self, Described, DescribedTopic, Heartbeat, HeartbeatReply, JOIN_EPOCH, MigrationPolicy, TopicPartitions,
 };
+use super::super::producers::Ended;
 use super::super::reply::*;
 use super::super::{Command, Name, Out, Producer, Reply, ReplyToken, Settings};
 use super::harness::{Harness, assignment, subscription};
@@ -135,10 +136,14 @@ impl Script {
             "commit" => {
                 let commit = self.commit(line);
                 match producer(line) {
-                    Some(producer) => Command::CommitOffsetsInTransaction { producer, commit },
+                    Some(producer) => {
+                        let since = arg(line, "since").map(|count| Ended(count.parse().expect("a count")));
+                        Command::CommitOffsetsInTransaction { producer, since, commit }
+                    }
                     None => Command::CommitOffsets(commit),
                 }
             }
+            "count-ends" => Command::CountEnds(producer(line).expect("a producer").id),
             "fetch" => Command::FetchOffsets(fetch(line)),
             "delete-offsets" => {
                 let topics = list(line, "offsets").map(place).map(|(topic, index)| (topic, vec![index]));
@@ -429,6 +434,7 @@ fn describe_reply(reply: &Reply) -> String {
     let ok = |(): &()| "ok".to_owned();
     let text = match reply {
         Reply::Configured => return "configured".to_owned(),
+        Reply::CountEnds(Ended(count)) => format!("{count} have ended"),
         Reply::Join(Ok(joined)) => describe_joined(joined),
         Reply::Join(Err(refused)) => format!("'{}': {}", refused.member_id, refused.error),
         Reply::Sync(Ok(synced)) => format!("assigned: {}", readable(&synced.assignment)),

@@ -360,6 +360,12 @@ async fn what_is_too_large_harms_nobody_else() {
     assert_eq!(bench.ask(Sum::Add("a", 1)).await, Ok(1));
     assert_eq!(bench.ask(Sum::Large(2 << 20)).await, Err(CoordinatorError::TooLarge));
     assert_eq!(bench.insist(Sum::Add("a", 1)).await, 2);
+    // In one append with others it cannot be told apart: all are to try again, and nobody hears what is not its own.
+    let large = bench.coordinators.ask(P, Sum::Large(2 << 20)).await;
+    let small = bench.coordinators.ask(P, Sum::Add("a", 1)).await;
+    assert_eq!(large.answer().await, Err(CoordinatorError::NotHere));
+    assert_eq!(small.answer().await, Err(CoordinatorError::NotHere));
+    assert_eq!(bench.insist(Sum::Add("a", 1)).await, 3);
 }
 
 #[tokio::test]

@@ -78,24 +78,22 @@ def wait_for(what, seconds, holds):
         time.sleep(0.1)
 
 
-def base_system(name, *packages):
-    """A minimal Debian as a folder, from the cache."""
+def base_system(name, *packages, toolchain=None):
+    """A minimal Debian as a folder, from the cache, with a Rust toolchain under /usr/local if one is given."""
     folder = CACHE / name
     if not (folder / ".done").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         include = [f"--include={','.join(packages)}"] if packages else []
         run("debootstrap", "--variant=minbase", *include, "bookworm", folder, timeout=900)
+        for part in ("bin", "lib") if toolchain else ():
+            shutil.copytree(pathlib.Path(toolchain) / part, folder / "usr" / "local" / part, symlinks=True, dirs_exist_ok=True)
         (folder / ".done").touch()
     return folder
 
 
-def import_image(engine, name, *folders):
-    """Makes an image of folders; one that is not the first becomes /usr/local."""
-    tar = ["tar", "-c", "-C", folders[0], "."]
-    for folder in folders[1:]:
-        tar += ["-C", folder, "--transform", "s,^\\./,./usr/local/,", "./bin", "./lib"]
-    with subprocess.Popen([str(word) for word in tar], stdout=subprocess.PIPE) as packed:
+def import_image(engine, name, folder):
+    with subprocess.Popen(["tar", "-c", "-C", folder, "."], stdout=subprocess.PIPE) as packed:
         run("docker", "-H", engine.host, "import", "-", name, stdin=packed.stdout, timeout=600)
         if packed.wait() != 0:
             raise RuntimeError("tar failed")
@@ -132,7 +130,8 @@ def build(engine, binary):
             engine.docker("build", "--build-arg", f"BUILD_IMAGE={BASE}", "-t", IMAGE, folder, timeout=600)
         return
     toolchain = run("rustc", "--print", "sysroot").stdout.strip()
-    import_image(engine, BUILD, base_system("build", "gcc", "libc6-dev"), toolchain)
+    version = run("rustc", "--version").stdout.split()[1]
+    import_image(engine, BUILD, base_system(f"build-{version}", "gcc", "libc6-dev", toolchain=toolchain))
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         context(folder)

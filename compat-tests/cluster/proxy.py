@@ -16,9 +16,11 @@ stay open and silent, in both directions, and new ones get no answer.
 import asyncio
 import json
 import os
+import re
 import socket
 import struct
 import sys
+from pathlib import Path
 
 CHUNK = 256 << 10
 NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST = 4, 20, 1
@@ -61,7 +63,7 @@ class Proxy:
                     abort(writer)
 
     async def accept(self, node, inner, reader, writer):
-        source = await self.owner(writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1])
+        source = self.owner(writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1])
         pair = None
         try:
             while self.is_cut(source, node):
@@ -93,18 +95,19 @@ class Proxy:
         except OSError:
             abort(writer)
 
-    async def owner(self, port, peer_port):
+    def owner(self, port, peer_port):
         """The node that has the other end of a connection, whose port this is; 0 when it is none."""
-        for attempt in range(3):
-            inode = inode_of(port, peer_port)
-            if inode is None:
-                return 0  # it is gone already
-            for node, pid in self.pids.items():
-                if has_socket(pid, inode):
-                    return node
-            # A process that was started a moment ago may not be known yet.
-            if attempt < 2:
-                await asyncio.sleep(0.01)
+        inode = inode_of(port, peer_port)
+        if inode is None:
+            return 0  # it is gone already
+        for node, pid in self.pids.items():
+            if has_socket(pid, inode):
+                return node
+        # A node opens connections within milliseconds of its start, before anybody has told its process id.
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            node = node_of(pid)
+            if node and has_socket(pid, inode):
+                return node
         return 0
 
 
@@ -122,6 +125,16 @@ def inode_of(port, peer_port):
     if kind != SOCK_DIAG_BY_FAMILY:
         return None  # there is no such socket
     return struct.unpack_from("=I", answer, 16 + 4 + 48 + 16)[0] or None
+
+
+def node_of(pid):
+    """The node that a process is, by the name of its configuration; None when it is none."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return None
+    found = re.search(r"/node-(\d+)/server\.properties\0", command)
+    return int(found[1]) if found else None
 
 
 def has_socket(pid, inode):

@@ -12,6 +12,7 @@ use futures_util::FutureExt as _;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::tcp::ReadHalf;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::coop::consume_budget;
 
 use crate::wire::buffer::Buffer;
 
@@ -83,6 +84,8 @@ impl FrameReader {
     /// not finished are dropped then. Cancel safe: what was read stays in the buffer.
     pub async fn next(&mut self, socket: &mut ReadHalf<'_>) -> Result<Option<Frame>, ReadError> {
         loop {
+            // A read without budget is pending although there is something to read: who asks again at once would do so for ever.
+            consume_budget().await;
             if let Some(whole) = self.cut_large() {
                 return Ok(Some(Frame { bytes: whole, memory: self.held.take() }));
             }
@@ -191,6 +194,8 @@ mod tests {
     use futures_util::FutureExt;
     use tokio::io::AsyncWriteExt;
     use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::coop::has_budget_remaining;
+    use tokio::task::yield_now;
 
     async fn connection() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -227,6 +232,42 @@ mod tests {
         }
         sender.await.unwrap();
         assert!(reader.next(&mut socket).await.unwrap().is_none());
+    }
+
+    /// A task that has done much in one go yields before it reads on, whatever it has budget left for.
+    #[tokio::test]
+    async fn frames_come_to_a_task_of_any_budget() {
+        let lengths = [PREFIX, CHUNK, LARGE_CHUNK + 1];
+        let (mut stream, mut peer) = connection().await;
+        let mut reader = FrameReader::new(REUSED_MAX, None);
+        let (mut socket, _writer) = stream.split();
+        for spare in 0..8 {
+            for length in lengths {
+                peer.write_all(&(length as u32).to_be_bytes()).await.unwrap();
+                let send = async { peer.write_all(&vec![7; length]).await.unwrap() };
+                let read = async {
+                    socket.readable().await.unwrap();
+                    yield_now().await;
+                    spend_budget(spare).await;
+                    reader.next(&mut socket).await.unwrap().unwrap()
+                };
+                let (frame, ()) = tokio::join!(read, send);
+                assert_eq!(frame.bytes.len(), length);
+            }
+        }
+    }
+
+    /// Leaves so much of the budget that a task has before it must yield.
+    async fn spend_budget(spare: usize) {
+        let mut whole = 0;
+        while has_budget_remaining() {
+            consume_budget().await;
+            whole += 1;
+        }
+        yield_now().await;
+        for _ in spare..whole {
+            consume_budget().await;
+        }
     }
 
     #[tokio::test]

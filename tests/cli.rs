@@ -216,7 +216,7 @@ fn what_cannot_be_formatted_is_refused_before_anything_is_written() {
     let id = random_uuid();
     let voter = "1@127.0.0.1:9093:MvDxzVmcRsaTz33bUuRU6A";
     for (arguments, words) in [
-        (vec!["--cluster-id", "short"], "an id of 22 letters"),
+        (vec!["--cluster-id", "two words"], "the id must be one word"),
         (vec!["--cluster-id", &id, "--release-version", "9.9"], "9.9 is not a metadata version"),
         (vec!["--cluster-id", &id, "--feature", "group.version=many"], "not a level"),
         (vec!["--cluster-id", &id, "--feature", "no.such.feature=1"], "no.such.feature"),

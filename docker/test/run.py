@@ -245,7 +245,7 @@ def a_mounted_file_is_the_configuration_and_variables_win(engine):
         file = pathlib.Path(folder) / "server.properties"
         file.write_text(text.replace("node.id=1", "node.id=5").replace("=1@", "=5@") + "log.dirs=/var/lib/kafka/data\n")
         os.chmod(folder, 0o755)
-        mounted = ("-v", f"{folder}:/mnt/shared/config:ro", "-e", "CLUSTER_ID=4L6g3nShT-eMCtK--X86sw")
+        mounted = ("-v", f"{folder}:/mnt/shared/config:ro", "-e", "CLUSTER_ID=MkU3OEVBNTcwNTJENDM2Qk")
         with container(engine, *mounted, "-e", "KAFKA_NUM_PARTITIONS=7", IMAGE) as name:
             wait_for("health", 60, lambda: health_of(engine, name) == "healthy")
             said = engine.docker("exec", name, "floodmark", "health").stdout

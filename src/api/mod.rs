@@ -103,7 +103,7 @@ use crate::wire::frame::{self, FrameError, RequestFrame};
 #[derive(Clone, Debug)]
 pub struct Node {
     pub id: NodeId,
-    /// 22 letters, as `storage random-uuid` makes them.
+    /// A word, mostly 22 letters, as `storage random-uuid` makes them.
     pub cluster_id: Arc<str>,
 }
 

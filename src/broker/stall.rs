@@ -3,7 +3,8 @@
 //!
 //! A disk that fails says so, and its directory goes out of service. One that stalls says nothing: heartbeats go on, and the
 //! broker would lead partitions that take no records. Must not know what is called. Invariant: a broker that has stalled is
-//! well again only when the disk has answered swiftly for a while, so that leadership does not come and go.
+//! well again only when the disk has answered swiftly for a while, which is longer each time that it stalls again soon, so
+//! that leadership does not come and go.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -90,12 +91,20 @@ impl Default for StallLimits {
     }
 }
 
+/// A disk that stalls again before it was well for so many times as long as it had to be calm must be calm for twice as long.
+const RELAPSE_FACTOR: i64 = 12;
+/// The longest that is asked of it, as a multiple of `calm_for_ms`.
+const CALM_FACTOR_MAX: i64 = 64;
+
 /// Judges from look to look.
 #[derive(Debug)]
 pub struct StallJudge {
     waits: DiskWaits,
     limits: StallLimits,
     has_stalled: bool,
+    /// For how long the disk must be calm after this stall.
+    calm_for_ms: i64,
+    well_since: Option<MonotonicMs>,
     calm_since: Option<MonotonicMs>,
     last_look: Option<MonotonicMs>,
     /// Time before this does not count.
@@ -105,7 +114,17 @@ pub struct StallJudge {
 impl StallJudge {
     pub fn new(waits: DiskWaits, limits: StallLimits) -> StallJudge {
         let excused_until = MonotonicMs(i64::MIN / 2);
-        StallJudge { waits, limits, has_stalled: false, calm_since: None, last_look: None, excused_until }
+        let calm_for_ms = limits.calm_for_ms;
+        StallJudge {
+            waits,
+            limits,
+            has_stalled: false,
+            calm_for_ms,
+            well_since: None,
+            calm_since: None,
+            last_look: None,
+            excused_until,
+        }
     }
 
     /// Whether the disk has stalled, as of now.
@@ -120,18 +139,28 @@ impl StallJudge {
                 tracing::error!(
                     "The disk has not answered for {longest} ms: this broker leads nothing until it does"
                 );
+                self.calm_for_ms = self.calm_to_show(now);
             }
             (self.has_stalled, self.calm_since) = (true, None);
         } else if self.has_stalled && longest >= self.limits.calm_ms {
             self.calm_since = None;
         } else if self.has_stalled {
             let since = *self.calm_since.get_or_insert(now);
-            if now.since(since) >= self.limits.calm_for_ms {
+            if now.since(since) >= self.calm_for_ms {
                 tracing::info!("The disk answers again, so that this broker may lead");
                 self.has_stalled = false;
+                self.well_since = Some(now);
             }
         }
         self.has_stalled
+    }
+
+    /// For how long the disk must be calm after a stall that begins now.
+    fn calm_to_show(&self, now: MonotonicMs) -> i64 {
+        let has_relapsed =
+            self.well_since.is_some_and(|since| now.since(since) < self.calm_for_ms * RELAPSE_FACTOR);
+        let doubled = (self.calm_for_ms * 2).min(self.limits.calm_for_ms.saturating_mul(CALM_FACTOR_MAX));
+        if has_relapsed { doubled } else { self.limits.calm_for_ms }
     }
 }
 
@@ -178,6 +207,28 @@ mod tests {
         }
         assert!(bench.look_until(9_100) && bench.look_until(14_099));
         assert!(!bench.look_until(14_100) && !bench.look_until(20_000));
+    }
+
+    #[test]
+    fn a_disk_that_stalls_again_and_again_must_be_calm_for_longer() {
+        let waits = DiskWaits::default();
+        let slot = waits.slot();
+        let mut bench = Bench(StallJudge::new(waits.clone(), LIMITS), 0);
+        // One stall after the other: for how long this broker led nothing after each.
+        let mut stall = |after_ms: i64| {
+            assert!(!bench.look_until(bench.1 + after_ms));
+            let call = slot.begin_at(MonotonicMs(bench.1));
+            assert!(bench.look_until(bench.1 + 3_000));
+            drop(call);
+            let over = bench.1;
+            while bench.look_until(bench.1 + 250) {}
+            bench.1 - over - 250
+        };
+        assert_eq!(
+            [stall(1_000), stall(1_000), stall(10_000), stall(100_000)],
+            [5_000, 10_000, 20_000, 40_000]
+        );
+        assert_eq!(stall(600_000), 5_000, "it was well for long");
     }
 
     #[test]

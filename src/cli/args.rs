@@ -132,7 +132,7 @@ pub enum StorageCommand {
 pub struct FormatArgs {
     #[command(flatten)]
     pub settings: Settings,
-    /// The id of the cluster: 22 letters, from `floodmark storage random-uuid`
+    /// The id of the cluster, for example from `floodmark storage random-uuid`
     #[arg(short = 't', long, value_name = "ID")]
     pub cluster_id: String,
     /// Leave directories that are formatted as they are, and format the others

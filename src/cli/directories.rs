@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::controller::founding;
-use crate::storage::checkpoint::{META_PROPERTIES_FILE, MetaProperties};
+use crate::storage::checkpoint::{META_PROPERTIES_FILE, MetaProperties, is_cluster_id};
 use crate::storage::disk::Disk;
 use crate::storage::log_dir::{Claim, LogDir, LogDirError, Owner};
 use crate::types::{DirectoryId, NodeId, Uuid, kafka_uuid};
@@ -32,7 +32,9 @@ pub enum DirectoryError {
         dir = dir.display()
     )]
     NotEmpty { dir: PathBuf, found: String },
-    #[error("CLUSTER_ID '{0}' is not an id: 22 letters as 'floodmark storage random-uuid' prints them")]
+    #[error(
+        "CLUSTER_ID '{0}' is not an id: it must be one word, as 'floodmark storage random-uuid' prints it"
+    )]
     ClusterId(String),
     #[error(transparent)]
     LogDir(#[from] LogDirError),
@@ -174,7 +176,7 @@ fn cluster_id(wanted: &Wanted<'_>, claims: &[Claim]) -> Result<String, Directory
         return Ok(properties.cluster_id.clone());
     }
     match wanted.cluster_id {
-        Some(id) if kafka_uuid::parse(id).is_none() => Err(DirectoryError::ClusterId(id.to_owned())),
+        Some(id) if !is_cluster_id(id) => Err(DirectoryError::ClusterId(id.to_owned())),
         Some(id) => Ok(id.to_owned()),
         None => Ok(kafka_uuid::format(random_id())),
     }

@@ -14,7 +14,7 @@ use super::{Failure, directories, load, verify};
 use crate::config::{Config, NodeConfig};
 use crate::metadata::MetadataVersion;
 use crate::metadata::features::{KRAFT_VERSION, METADATA_VERSION, level_records};
-use crate::storage::checkpoint::{META_PROPERTIES_FILE, MetaProperties, read_meta_properties};
+use crate::storage::checkpoint::{META_PROPERTIES_FILE, MetaProperties, is_cluster_id, read_meta_properties};
 use crate::storage::disk::{Disk, RealDisk};
 use crate::types::{DirectoryId, kafka_uuid};
 
@@ -99,8 +99,8 @@ fn shown(properties: &MetaProperties) -> String {
 }
 
 fn format(args: FormatArgs) -> Result<(), Failure> {
-    if kafka_uuid::parse(&args.cluster_id).is_none() {
-        let hint = "an id of 22 letters is needed, as 'floodmark storage random-uuid' prints it";
+    if !is_cluster_id(&args.cluster_id) {
+        let hint = "the id must be one word, as 'floodmark storage random-uuid' prints it";
         return Err(format!("--cluster-id {}: {hint}", args.cluster_id).into());
     }
     let levels = args.feature.iter().map(|(name, level)| {

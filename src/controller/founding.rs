@@ -56,6 +56,8 @@ pub enum Founding {
     Done(Founders),
     /// This voter runs, and knows nothing of this node's directory.
     Lost(NodeId),
+    /// It is known how the quorum begins, and this node could not: why.
+    Failed(String),
 }
 
 impl Founding {
@@ -118,8 +120,8 @@ const DONE: i8 = 2;
 pub fn response(founding: &Founding, directory: DirectoryId) -> RaftFoundingResponse {
     let (state, founders) = match founding {
         Founding::ByHand => (BY_HAND, None),
-        // One that has lost its disk has not decided either.
-        Founding::Open | Founding::Lost(_) => (OPEN, None),
+        // One that has lost its disk, or cannot write to it, has not decided either.
+        Founding::Open | Founding::Lost(_) | Founding::Failed(_) => (OPEN, None),
         Founding::Done(founders) => (DONE, Some(founders)),
     };
     let founder = |(id, directory): (&NodeId, &DirectoryId)| Founder {
@@ -210,13 +212,12 @@ impl Foundation {
             }
             sleep(PAUSE).await;
         };
-        if let Founding::Done(founders) = &decided
-            && let Err(error) = self.begin(founders).await
-        {
-            tracing::error!("The metadata quorum cannot be begun: {error}");
-            return;
-        }
-        self.founding.send_replace(decided);
+        let begun = match &decided {
+            Founding::Done(founders) => self.begin(founders).await,
+            _ => Ok(()),
+        };
+        self.founding
+            .send_replace(begun.map_or_else(|error| Founding::Failed(error.to_string()), |()| decided));
     }
 
     async fn begin(&self, founders: &Founders) -> io::Result<()> {

@@ -13,7 +13,7 @@ use futures_util::stream::FuturesUnordered;
 use openraft::ServerState;
 use openraft::raft::VoteRequest;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until, timeout};
 
 use crate::controller::observers::Observers;
 use crate::controller::peers::{Lane, PeerError, Peers};
@@ -24,7 +24,7 @@ use crate::controller::raft_types::{Raft, RaftNodeId, Vote, node_id, raft_id};
 use crate::controller::rpc::{self, Refusal};
 use crate::controller::service::ServiceParts;
 use crate::controller::start::Timing;
-use crate::peer::{Address, DialError};
+use crate::peer::{Address, CallError, DialError};
 use crate::types::NodeId;
 
 /// A voter that sees its leader crash waits so long at most, so that not all stand at once.
@@ -114,7 +114,7 @@ impl Pace {
     async fn follow(&self, metrics: &mut watch::Receiver<Metrics>, stand_at: &mut Instant) {
         let mut verdicts = self.pulse.verdicts();
         let led_by = metrics.borrow().current_leader;
-        let crashed = |verdict: &Verdict| matches!(verdict, Verdict::Crashed(node) if Some(*node) == led_by);
+        let against = |verdict: &Verdict| led_by.is_some_and(|leader| verdict.is_against(leader));
         let changes = |now: &Metrics| part(now).role != Role::Votes || now.current_leader != led_by;
         tokio::select! {
             changed = async { metrics.wait_for(changes).await.map(|now| now.current_leader) } => {
@@ -124,10 +124,12 @@ impl Pace {
                     Ok(None) | Err(_) => self.recovery(),
                 };
             }
-            _ = async { verdicts.wait_for(crashed).await.is_ok() } => {
+            verdict = async { verdicts.wait_for(against).await.map(|verdict| *verdict) } => {
                 sleep(random(CRASH_PAUSE_MS)).await;
                 if metrics.borrow().current_leader == led_by && !self.stand(metrics).await {
-                    sleep(random(AGAIN_PAUSE_MS)).await;
+                    // A leader that only this node cannot call is kept, for as long as that lasts.
+                    let calm = verdict.is_ok_and(|verdict| matches!(verdict, Verdict::Deaf(_)));
+                    sleep(if calm { self.recovery() } else { random(AGAIN_PAUSE_MS) }).await;
                 }
             }
             () = sleep_until(*stand_at) => {
@@ -216,7 +218,8 @@ impl Pace {
         timeout(PROBE_LIMIT, asked).await.map_err(late)?
     }
 
-    /// Holds a connection to the leader, as long as the member runs, and tells when it breaks and nobody takes a new one.
+    /// Holds a connection to the leader, as long as the member runs, and tells when it breaks and nobody takes a new one, and
+    /// when nothing that is asked is answered.
     pub async fn watch_leader(self) {
         let mut leadership = self.view.leadership();
         loop {
@@ -240,19 +243,20 @@ impl Pace {
 
     /// Returns when the leader has crashed.
     async fn watch(&self, leader: NodeId) {
+        let mut answered = Instant::now();
         loop {
             let Some(address) = self.view.address(leader) else {
                 sleep(WATCH_PAUSE).await;
                 continue;
             };
-            match self.watch_once(leader, &address).await {
+            match self.watch_once(leader, &address, &mut answered).await {
                 Err(DialError::Refused(_)) => {
                     tracing::info!("Controller {leader}, which leads, has gone");
                     return self.pulse.judge(Verdict::Crashed(raft_id(leader)));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the leader is not reached");
-                    self.pulse.judge(Verdict::Unknown);
+                    self.judge_silence(leader, answered);
                     sleep(WATCH_PAUSE).await;
                 }
                 Ok(()) => self.pulse.judge(Verdict::Checking),
@@ -260,12 +264,36 @@ impl Pace {
         }
     }
 
-    /// Returns when a connection to the leader has broken, or could not be made.
-    async fn watch_once(&self, leader: NodeId, address: &Address) -> Result<(), DialError> {
-        let connection = self.peers.connect(leader, address, Lane::Forward, DIAL_LIMIT).await?;
-        self.pulse.judge(Verdict::Unknown);
-        connection.closed().await;
-        Ok(())
+    /// Returns when a connection to the leader has broken, or could not be made. Nobody else uses it: a question must not
+    /// wait for the answers to others.
+    async fn watch_once(
+        &self,
+        leader: NodeId,
+        address: &Address,
+        answered: &mut Instant,
+    ) -> Result<(), DialError> {
+        let connection = self.peers.dial(address, DIAL_LIMIT).await?;
+        let mut questions = tokio::time::interval(self.timing.election_timeout_min / 2);
+        questions.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = connection.closed() => return Ok(()),
+                _ = questions.tick() => {}
+            }
+            match connection.ask_anything(self.timing.election_timeout_max).await {
+                Ok(()) => {
+                    *answered = Instant::now();
+                    self.pulse.judge(Verdict::Unknown);
+                }
+                Err(CallError::Timeout) => self.judge_silence(leader, *answered),
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    fn judge_silence(&self, leader: NodeId, answered: Instant) {
+        let is_deaf = answered.elapsed() >= self.timing.election_timeout_max;
+        self.pulse.judge(if is_deaf { Verdict::Deaf(raft_id(leader)) } else { Verdict::Unknown });
     }
 }
 

@@ -1,6 +1,7 @@
-//! What a voter knows of its leader's life: when it was heard last, and whether it is known to have crashed.
+//! What a voter knows of its leader's life: when it was heard last, and whether it is known to have crashed or to be deaf.
 //!
-//! Knows no messages. Invariant: a leader is called crashed only when its connection has broken and nobody took a new one.
+//! Knows no messages. Invariants: a leader is called crashed only when its connection has broken and nobody took a new one,
+//! and deaf only when it has answered nothing for as long as a silent one is waited for.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,6 +25,15 @@ pub enum Verdict {
     Checking,
     /// Nobody listens where this node did.
     Crashed(RaftNodeId),
+    /// This node may still speak, but nothing that is said to it is answered: who cannot be called leads nobody.
+    Deaf(RaftNodeId),
+}
+
+impl Verdict {
+    /// Whether a leader must be replaced, however well it is heard.
+    pub fn is_against(self, node: RaftNodeId) -> bool {
+        matches!(self, Verdict::Crashed(judged) | Verdict::Deaf(judged) if judged == node)
+    }
 }
 
 /// The pulse of the leader.
@@ -75,12 +85,12 @@ impl Pulse {
         self.verdict.subscribe()
     }
 
-    /// Whether this node is known to have crashed; a check that is under way is waited for.
-    pub async fn has_crashed(&self, node: RaftNodeId) -> bool {
+    /// Whether this node is known to have crashed or to be deaf; a check that is under way is waited for.
+    pub async fn is_against(&self, node: RaftNodeId) -> bool {
         let mut verdicts = self.verdicts();
         let settled = verdicts.wait_for(|verdict| *verdict != Verdict::Checking);
         match tokio::time::timeout(CHECK_LIMIT, settled).await {
-            Ok(Ok(verdict)) => *verdict == Verdict::Crashed(node),
+            Ok(Ok(verdict)) => verdict.is_against(node),
             Ok(Err(_)) | Err(_) => false,
         }
     }

@@ -245,7 +245,7 @@ impl Inner {
         }
         let Some(leader) = seen.leader else { return true };
         let recent = self.pulse.last_heard().is_some_and(|at: Instant| at.elapsed() < self.lease);
-        leader == candidate || !recent || self.pulse.has_crashed(leader).await
+        leader == candidate || !recent || self.pulse.is_against(leader).await
     }
 
     async fn append(&self, message: &RaftAppendRequest) -> Result<RaftAppendResponse, Refusal> {

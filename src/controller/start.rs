@@ -128,6 +128,10 @@ pub enum StartError {
     LostDisk(NodeId, PathBuf),
     #[error("the metadata log cannot be begun: {0}")]
     Begin(std::io::Error),
+    #[error(
+        "this node has no part in the metadata quorum, because its beginning cannot be written down: {0}"
+    )]
+    NotBegun(String),
     #[error("the metadata quorum stopped: {0}")]
     Stopped(String),
     #[error("the cluster's first records could not be written: {0}")]
@@ -389,10 +393,11 @@ impl Controller {
         let mut founding = self.founding.clone();
         // Whoever waits for the beginning says so itself.
         let begun = founding.wait_for(|founding| *founding != Founding::Open).await;
-        if let Ok(Founding::Lost(node)) = begun.as_deref() {
-            return Err(StartError::LostDisk(*node, self.dir.clone()));
+        match begun.as_deref() {
+            Ok(Founding::Lost(node)) => return Err(StartError::LostDisk(*node, self.dir.clone())),
+            Ok(Founding::Failed(why)) => return Err(StartError::NotBegun(why.clone())),
+            _ => drop(begun),
         }
-        drop(begun);
         let mut told = false;
         loop {
             let joined = async {

@@ -143,6 +143,15 @@ impl Connection {
         frame::decode(body, version).map_err(malformed)
     }
 
+    /// Asks what every node answers at once, to see whether it does.
+    pub async fn ask_anything(&self, limit: Duration) -> Result<(), CallError> {
+        match self.call_at(API_VERSIONS_VERSION, &ApiVersionsRequest::default(), limit).await {
+            // Whatever it is, it is an answer.
+            Ok(_) | Err(CallError::Malformed(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Resolves when the connection is gone.
     pub async fn closed(&self) {
         self.queue.closed().await;

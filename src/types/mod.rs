@@ -217,7 +217,8 @@ pub mod kafka_uuid {
             .collect()
     }
 
-    /// The id that `text` names; `None` when it is not 22 letters of the alphabet or has bits beyond the 128th.
+    /// The id that `text` names; `None` when it is not 22 letters of the alphabet. Bits beyond the 128th are dropped, as
+    /// Java does: ids that people have made up have some.
     pub fn parse(text: &str) -> Option<Uuid> {
         let letters = text.trim_end_matches('=').as_bytes();
         if letters.len() != 22 {
@@ -226,13 +227,7 @@ pub mod kafka_uuid {
         let mut bits: u128 = 0;
         for (group, letter) in letters.iter().enumerate() {
             let six = ALPHABET.iter().position(|a| a == letter)? as u128;
-            if group < 21 {
-                bits = bits << 6 | six;
-            } else if six & 15 != 0 {
-                return None;
-            } else {
-                bits = bits << 2 | six >> 4;
-            }
+            bits = if group < 21 { bits << 6 | six } else { bits << 2 | six >> 4 };
         }
         Some(Uuid::from_u128(bits))
     }
@@ -251,6 +246,7 @@ mod tests {
             let id = Uuid::from_u128(bits);
             assert_eq!(kafka_uuid::parse(&kafka_uuid::format(id)), Some(id));
         }
+        assert_eq!(kafka_uuid::parse("AAAAAAAAAAEAAAAAAAAAAk"), Some(Uuid::from_u128((1 << 64) | 2)));
         assert_eq!(kafka_uuid::parse("short"), None);
         assert_eq!(kafka_uuid::parse("AAAAAAAAAAEAAAAAAAAAA!"), None);
     }

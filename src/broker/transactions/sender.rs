@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::answers::{Written, written};
@@ -122,9 +122,9 @@ impl MarkerSender {
             let image = self.metadata.image();
             let (mut done, by_leader) = sort(&image, &missing);
             let mut is_fenced = false;
-            let attempts = by_leader
-                .iter()
-                .map(|(leader, partitions)| self.attempt(&image, *leader, partitions, &markers, epoch));
+            let attempts = by_leader.iter().map(|(leader, partitions)| {
+                self.attempt_while_led(&image, *leader, partitions, &markers, epoch)
+            });
             for (partition, outcome) in join_all(attempts).await.into_iter().flatten() {
                 match outcome {
                     Written::Done => done.push(partition),
@@ -154,6 +154,21 @@ impl MarkerSender {
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// An attempt, which is given up when none of the partitions is led there any more: a broker that hangs answers late.
+    async fn attempt_while_led(
+        &self,
+        image: &Image,
+        leader: NodeId,
+        partitions: &[TopicPartition],
+        markers: &Markers,
+        epoch: LeaderEpoch,
+    ) -> Vec<(TopicPartition, Written)> {
+        tokio::select! {
+            written = self.attempt(image, leader, partitions, markers, epoch) => written,
+            () = led_elsewhere(self.metadata.subscribe(), leader, partitions) => Vec::new(),
         }
     }
 
@@ -219,6 +234,23 @@ impl Delivery {
     }
 }
 
+/// Waits until `leader` leads none of the partitions.
+async fn led_elsewhere(
+    mut images: watch::Receiver<Arc<Image>>,
+    leader: NodeId,
+    partitions: &[TopicPartition],
+) {
+    let leads = |image: &Image, name: &TopicPartition| {
+        let topic = image.topics.by_name(&name.topic);
+        topic.and_then(|topic| topic.partition(name.partition)).is_some_and(|known| known.leader == leader)
+    };
+    let moved = |image: &Arc<Image>| !partitions.iter().any(|name| leads(image, name));
+    if images.wait_for(moved).await.is_err() {
+        // Nothing will be known any more: the node ends.
+        std::future::pending::<()>().await;
+    }
+}
+
 /// The partitions that are gone, and the others by their leader. Those without one wait.
 fn sort(
     image: &Image,
@@ -274,6 +306,11 @@ fn request(partitions: &[TopicPartition], markers: &Markers, epoch: LeaderEpoch)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metadata::Record;
+    use crate::types::Uuid;
+    use crate::wire::messages::metadata::{PartitionRecord, TopicRecord};
+    use futures_util::FutureExt as _;
+    use std::pin::pin;
     use std::sync::Mutex;
 
     #[tokio::test]
@@ -296,6 +333,43 @@ mod tests {
         let second = Delivery::begin(&mut tasks, Some(first), async move { second_says() });
         assert!(second.over.await.is_err());
         assert_eq!(*said.lock().unwrap(), ["the first is dropped", "second"]);
+    }
+
+    /// An image with the partitions of a topic, each with this leader.
+    fn image(leaders: &[i32]) -> Arc<Image> {
+        let topic_id = Uuid::from_u128(1);
+        let mut image = Image::default();
+        image.apply(&Record::from(TopicRecord { name: "t".into(), topic_id, ..Default::default() }));
+        for (partition_id, leader) in (0..).zip(leaders) {
+            let replicas = vec![1, 2];
+            let isr = replicas.clone();
+            let record = PartitionRecord {
+                partition_id,
+                topic_id,
+                replicas,
+                isr,
+                leader: *leader,
+                ..Default::default()
+            };
+            image.apply(&Record::from(record));
+        }
+        Arc::new(image)
+    }
+
+    #[test]
+    fn an_attempt_is_given_up_when_its_broker_leads_none_of_the_partitions() {
+        let (publish, images) = watch::channel(image(&[1, 1]));
+        let name = |partition| TopicPartition { topic: "t".into(), partition: PartitionIndex(partition) };
+        let names = [name(0), name(1)];
+        let mut given_up = pin!(led_elsewhere(images, NodeId(1), &names));
+        for (leaders, expected) in [(vec![1, 1], false), (vec![2, 1], false), (vec![2, -1], true)] {
+            publish.send_replace(image(&leaders));
+            assert_eq!(given_up.as_mut().now_or_never().is_some(), expected, "{leaders:?}");
+        }
+        assert!(
+            led_elsewhere(watch::channel(image(&[])).1, NodeId(1), &names).now_or_never().is_some(),
+            "it is gone"
+        );
     }
 
     struct OnDrop<F: FnMut()>(F);

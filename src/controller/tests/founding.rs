@@ -1,9 +1,11 @@
 //! Quorums whose voters formatted themselves: one that begins, one that is there already, and disks that are lost.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use super::rig::{Cluster, Machine};
 use crate::controller::StartError;
+use crate::storage::sim_disk::FaultOn;
 use crate::types::NodeId;
 use crate::wire::messages::raft::Sender;
 use crate::wire::messages::{RaftVoteRequest, StrBytes};
@@ -88,5 +90,23 @@ async fn a_voter_that_has_lost_its_disk_does_not_come_back_by_itself() {
     cluster.add(&machine).await;
     cluster.nodes[&1].controller.join().await.unwrap();
     cluster.nodes[&1].has_topics(2).await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_voter_that_cannot_write_down_the_beginning_says_so_and_may_come_back() {
+    let (mut cluster, machines) = machines().await;
+    machines[0].disk.fail(FaultOn::Sync, "quorum-founding", 0, io::ErrorKind::StorageFull, None);
+    for machine in &machines {
+        cluster.add(machine).await;
+    }
+    let refused = cluster.nodes[&1].controller.join().await.unwrap_err();
+    assert!(matches!(refused, StartError::NotBegun(_)), "{refused}");
+    let machine = cluster.kill(1).await;
+    machine.disk.heal();
+    cluster.add(&machine).await;
+    for node in cluster.nodes.values() {
+        node.controller.join().await.unwrap();
+    }
     cluster.stop().await;
 }

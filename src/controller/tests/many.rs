@@ -97,6 +97,23 @@ async fn a_killed_leader_is_replaced_and_catches_up_when_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_speaks_and_cannot_be_called_is_replaced() {
+    let cluster = Cluster::start(&[1, 2, 3]).await;
+    let deaf = cluster.any().leader_other_than(None).await;
+    cluster.nodes[&deaf].deafen();
+    let mut others = cluster.nodes.iter().filter(|(id, _)| **id != deaf).map(|(_, node)| node);
+    let (first, second) = (others.next().unwrap(), others.next().unwrap());
+    first.leader_other_than(Some(deaf)).await;
+    second.leader_other_than(Some(deaf)).await;
+    first.add_topic(0).await;
+    second.has_topics(1).await;
+    // It hears of it in the answers to what it says itself.
+    let mut seen = cluster.nodes[&deaf].handle.leadership();
+    seen.wait_for(|now| now.leader != Some(NodeId(deaf))).await.unwrap();
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quorum_comes_back_with_all_that_was_acknowledged() {
     let mut cluster = Cluster::start(&[1, 2, 3]).await;
     cluster.any().add_topic(0).await;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -43,7 +44,7 @@ pub struct Cluster {
 #[derive(Clone)]
 pub struct Machine {
     id: NodeId,
-    disk: SimDisk,
+    pub disk: SimDisk,
     address: Address,
     pub cluster_id: String,
     pub directory: DirectoryId,
@@ -54,6 +55,7 @@ pub struct Node {
     pub handle: MetadataHandle,
     pub controller: Controller,
     listener: AbortHandle,
+    is_deaf: Arc<AtomicBool>,
 }
 
 impl Machine {
@@ -148,8 +150,10 @@ impl Machine {
         change(&mut config);
         let (handle, controller) = start(config).await.unwrap();
         let socket = TcpListener::bind((HOST, self.address.port)).await.unwrap();
-        let listener = tokio::spawn(listen(socket, controller.service(), gate)).abort_handle();
-        Node { machine: self.clone(), handle, controller, listener }
+        let is_deaf = Arc::new(AtomicBool::new(false));
+        let behind = Behind { service: controller.service(), gate, is_deaf: Arc::clone(&is_deaf) };
+        let listener = tokio::spawn(listen(socket, behind)).abort_handle();
+        Node { machine: self.clone(), handle, controller, listener, is_deaf }
     }
 }
 
@@ -159,6 +163,11 @@ impl Node {
         self.listener.abort();
         self.controller.shutdown().await;
         self.machine
+    }
+
+    /// From now on nothing that is said to this node is answered; it goes on speaking.
+    pub fn deafen(&self) {
+        self.is_deaf.store(true, Ordering::Relaxed);
     }
 
     /// Adds a topic through this node.
@@ -232,16 +241,24 @@ impl Cluster {
     }
 }
 
-async fn listen(socket: TcpListener, service: RaftService, gate: Option<Gate>) {
+/// What a listener leads to.
+#[derive(Clone)]
+struct Behind {
+    service: RaftService,
+    gate: Option<Gate>,
+    is_deaf: Arc<AtomicBool>,
+}
+
+async fn listen(socket: TcpListener, behind: Behind) {
     // Connections end with their listener, as those of a process do.
     let mut connections = JoinSet::new();
     loop {
         let (stream, _) = socket.accept().await.unwrap();
-        connections.spawn(serve(stream, service.clone(), gate.clone()));
+        connections.spawn(serve(stream, behind.clone()));
     }
 }
 
-async fn serve(stream: TcpStream, service: RaftService, gate: Option<Gate>) {
+async fn serve(stream: TcpStream, behind: Behind) {
     let (mut reader, writer) = stream.into_split();
     let (answers, waiting) = mpsc::unbounded_channel();
     let mut handlers = JoinSet::new();
@@ -251,11 +268,14 @@ async fn serve(stream: TcpStream, service: RaftService, gate: Option<Gate>) {
         if reader.read_exact(&mut frame).await.is_err() {
             return;
         }
+        if behind.is_deaf.load(Ordering::Relaxed) {
+            continue;
+        }
         let frame = parse_request(Bytes::from(frame)).unwrap();
-        let (service, answers, gate) = (service.clone(), answers.clone(), gate.clone());
+        let (behind, answers) = (behind.clone(), answers.clone());
         handlers.spawn(async move {
             // `None` closes the connection.
-            drop(answers.send(handle(&service, &frame, gate).await));
+            drop(answers.send(handle(&behind, &frame).await));
         });
     }
 }
@@ -268,7 +288,7 @@ async fn write(mut writer: OwnedWriteHalf, mut answers: mpsc::UnboundedReceiver<
     }
 }
 
-async fn handle(service: &RaftService, frame: &RequestFrame, gate: Option<Gate>) -> Option<Bytes> {
+async fn handle(Behind { service, gate, .. }: &Behind, frame: &RequestFrame) -> Option<Bytes> {
     match frame.api.name {
         "ApiVersions" => answer(frame, &ApiVersionsResponse::default()),
         "RaftVote" => answer(frame, &service.vote(body(frame)).await),
@@ -279,7 +299,7 @@ async fn handle(service: &RaftService, frame: &RequestFrame, gate: Option<Gate>)
         "Confirm" => answer(frame, &service.confirm(body(frame)).await),
         "ObserverPoll" => {
             let response = service.observer_poll(body(frame)).await;
-            let passes = gate.is_none_or(|gate| gate(&response));
+            let passes = gate.as_ref().is_none_or(|gate| gate(&response));
             passes.then(|| answer(frame, &response)).flatten()
         }
         other => panic!("{other}"),

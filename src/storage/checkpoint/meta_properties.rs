@@ -10,6 +10,9 @@ use crate::types::{DirectoryId, NodeId, kafka_uuid};
 
 pub const META_PROPERTIES_FILE: &str = "meta.properties";
 
+/// The longest id of a cluster, in bytes.
+const MAX_CLUSTER_ID: usize = 255;
+
 /// What a formatted log directory says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaProperties {
@@ -89,7 +92,13 @@ fn parse(text: &str) -> Result<MetaProperties, String> {
     })
 }
 
-/// Cluster ids are almost always 22 letters of base64, but any text is allowed.
+/// Whether `text` can name a cluster. Most ids are 22 letters of base64; Kafka takes any text, and this any word.
+pub fn is_cluster_id(text: &str) -> bool {
+    (1..=MAX_CLUSTER_ID).contains(&text.len())
+        && !text.contains(|c: char| c.is_whitespace() || c.is_control())
+}
+
+/// Any text is allowed.
 fn escape(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for (index, letter) in value.chars().enumerate() {
@@ -108,4 +117,20 @@ fn unescape(value: &str) -> String {
         plain.push(if letter == '\\' { letters.next().unwrap_or('\\') } else { letter });
     }
     plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_cluster_id;
+
+    #[test]
+    fn any_word_names_a_cluster() {
+        for id in ["4L6g3nShT-eMCtK--X86sw", "MkU3OEVBNTcwNTJENDM2Qk", "test-cluster", "#", &"x".repeat(255)]
+        {
+            assert!(is_cluster_id(id), "{id}");
+        }
+        for id in ["", " ", "two words", "a\n", "a\0", &"x".repeat(256)] {
+            assert!(!is_cluster_id(id), "{id}");
+        }
+    }
 }

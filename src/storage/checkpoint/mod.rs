@@ -13,7 +13,7 @@ use std::io;
 pub use clean_shutdown::{CLEAN_SHUTDOWN_FILE, CleanShutdown, read_clean_shutdown, write_clean_shutdown};
 pub use epochs::{read_epochs, write_epochs};
 pub use meta_properties::{
-    META_PROPERTIES_FILE, MetaProperties, read_meta_properties, write_meta_properties,
+    META_PROPERTIES_FILE, MetaProperties, is_cluster_id, read_meta_properties, write_meta_properties,
 };
 pub use offsets::{OffsetCheckpoint, read_offsets, write_offsets};
 pub use partition_metadata::{PARTITION_METADATA_FILE, read_partition_metadata, write_partition_metadata};

@@ -134,6 +134,17 @@ impl ConsumerGroup {
         })
     }
 
+    /// When a member is to come again. One that waits, for the others to let partitions go or for the next target, would
+    /// hear of it late if it came no sooner than the others.
+    fn next_heartbeat_ms(&self, member: &Member, config: &ConsumerConfig) -> i32 {
+        let waits = member.state == MemberState::UnreleasedPartitions || self.target_epoch < self.epoch;
+        if waits {
+            (config.heartbeat_interval_ms / WAITING_SHARE).max(1)
+        } else {
+            config.heartbeat_interval_ms
+        }
+    }
+
     /// Whether there is a place for the member. Who has one, or comes back to one, keeps it.
     pub(super) fn has_room_for(&self, id: &Name, instance: Option<&Name>, config: &ConsumerConfig) -> bool {
         instance.is_some_and(|instance| self.instances.contains_key(instance))
@@ -230,11 +241,14 @@ impl ConsumerGroup {
         HeartbeatReply {
             member_id: id.clone(),
             member_epoch: member.epoch,
-            heartbeat_interval_ms: config.heartbeat_interval_ms,
+            heartbeat_interval_ms: self.next_heartbeat_ms(member, config),
             assignment: tells.then(|| listed(&member.assigned)),
         }
     }
 }
+
+/// A member that waits for partitions is asked to come back in this part of the usual time.
+const WAITING_SHARE: i32 = 10;
 
 /// The member as the request wants it.
 fn asking(member: &Member, request: &Heartbeat) -> Member {

@@ -490,7 +490,10 @@ impl Script {
                     None => "as before".to_owned(),
                 };
                 let downgrade = self.describe_downgrade(downgrade);
-                format!("{} epoch {} {assignment}\n{downgrade}", reply.member_id, reply.member_epoch)
+                let usual = self.world.config.heartbeat_interval_ms;
+                let soon =
+                    if (1..usual).contains(&reply.heartbeat_interval_ms) { ", comes soon" } else { "" };
+                format!("{} epoch {} {assignment}{soon}\n{downgrade}", reply.member_id, reply.member_epoch)
             }
             Err(error) => error.to_string(),
         }

@@ -4,7 +4,8 @@ import threading
 import time
 
 import confluent_kafka
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, Producer,
+                             TopicPartition)
 from confluent_kafka.admin import (AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic,
                                    OffsetSpec, ResourceType)
 
@@ -32,6 +33,7 @@ class Confluent:
     def __init__(self, bootstrap):
         self.bootstrap = bootstrap
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self.producers = {}
 
     # Topics
 
@@ -144,9 +146,11 @@ class Confluent:
     # Offsets
 
     def op_list_offset(self, topic, partition, spec):
-        specs = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest, "max_timestamp": OffsetSpec.max_timestamp}
+        specs = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest, "latest_committed": OffsetSpec.latest,
+                 "max_timestamp": OffsetSpec.max_timestamp}
         chosen = specs[spec]() if spec in specs else OffsetSpec.for_timestamp(int(spec))
-        return result(self.admin.list_offsets({TopicPartition(topic, partition): chosen})).offset
+        isolation = IsolationLevel.READ_COMMITTED if spec == "latest_committed" else IsolationLevel.READ_UNCOMMITTED
+        return result(self.admin.list_offsets({TopicPartition(topic, partition): chosen}, isolation_level=isolation)).offset
 
     def op_delete_records(self, topic, partition, before):
         return result(self.admin.delete_records([TopicPartition(topic, partition, before)])).low_watermark
@@ -203,6 +207,74 @@ class Confluent:
 
     def op_delete_group(self, group):
         result(self.admin.delete_consumer_groups([group]))
+
+    # Transactions
+
+    def _transactional(self, id_, timeout_ms=60_000):
+        producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": id_, "transaction.timeout.ms": timeout_ms})
+        self._step(producer.init_transactions, LIMIT_S)
+        return producer
+
+    def _step(self, call, *arguments):
+        try:
+            return call(*arguments)
+        except KafkaException as error:
+            raise failure(error.args[0]) from None
+
+    def op_txn_open(self, handle, id, timeout_ms):
+        self.producers[handle] = self._transactional(id, timeout_ms)
+
+    def op_txn_begin(self, handle):
+        self._step(self.producers[handle].begin_transaction)
+
+    def op_txn_send(self, handle, topic, values):
+        errors, producer = [], self.producers[handle]
+        for value in values:
+            producer.produce(topic, value.encode(), partition=0, on_delivery=lambda error, _: error and errors.append(error))
+        if producer.flush(LIMIT_S) > 0:
+            raise KafkaFailure("TIMED_OUT", "records were left after flush")
+        if errors:
+            raise failure(errors[0])
+
+    def op_txn_end(self, handle, commit):
+        producer = self.producers[handle]
+        self._step(producer.commit_transaction if commit else producer.abort_transaction, LIMIT_S)
+
+    def op_txn_close(self, handle):
+        del self.producers[handle]
+
+    def op_transform(self, source, target, group, id, count, abort_every):
+        """Copies records with a mark, a few in each transaction; every so many are aborted and done again."""
+        producer = self._transactional(id)
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "enable.auto.commit": False,
+                             "isolation.level": "read_committed", "auto.offset.reset": "earliest"})
+        consumer.subscribe([source])
+        copied = rounds = aborted = 0
+        deadline = time.monotonic() + LIMIT_S
+        try:
+            while copied < count and time.monotonic() < deadline:
+                messages = [message for message in consumer.consume(5, 0.2) if message.error() is None]
+                if not messages:
+                    continue
+                self._step(producer.begin_transaction)
+                for message in messages:
+                    producer.produce(target, message.value() + b"!", partition=message.partition())
+                positions = consumer.position(consumer.assignment())
+                read = [position for position in positions if position.offset >= 0]
+                self._step(producer.send_offsets_to_transaction, read, consumer.consumer_group_metadata(), LIMIT_S)
+                rounds += 1
+                if rounds % abort_every == 0:
+                    producer.flush(LIMIT_S)
+                    self._step(producer.abort_transaction, LIMIT_S)
+                    aborted += 1
+                    for there in consumer.committed(consumer.assignment(), LIMIT_S):
+                        consumer.seek(TopicPartition(source, there.partition, max(there.offset, 0)))
+                else:
+                    self._step(producer.commit_transaction, LIMIT_S)
+                    copied += len(messages)
+            return {"copied": copied, "aborted": aborted}
+        finally:
+            consumer.close()
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ class Kcat:
     def op_fetch(self, topic, partition, offset, count, settings=None):
         arguments = ["-C", "-b", self.bootstrap, "-t", topic, "-p", str(partition), "-o", str(offset), "-c", str(count), "-q",
                      "-X", "auto.offset.reset=error", "-X", "check.crcs=true", "-X", "fetch.message.max.bytes=20000000",
-                     "-f", FORMAT]
+                     *(word for name, value in (settings or {}).items() for word in ("-X", f"{name}={value}")), "-f", FORMAT]
         try:
             out, _ = run(arguments)
         except subprocess.TimeoutExpired as late:
@@ -145,6 +145,9 @@ class Kcat:
         for thread in pumps:
             thread.join()
         return records
+
+    def op_transact(self, topic, id, values):
+        run(["-P", "-b", self.bootstrap, "-t", topic, "-p", "0", "-X", f"transactional.id={id}"], "\n".join(values).encode())
 
     def op_list_offset(self, topic, partition, spec):
         spec = {"earliest": "-2", "latest": "-1"}.get(spec, spec)

@@ -26,6 +26,7 @@ ERRORS = {
     "OffsetOutOfRange": "OFFSET_OUT_OF_RANGE",
     "GroupIdNotFound": "GROUP_ID_NOT_FOUND",
     "GroupNotEmpty": "NON_EMPTY_GROUP",
+    "TransactionalIdNotFound": "TRANSACTIONAL_ID_NOT_FOUND",
 }
 MAINS = {
     "topics": "org.apache.kafka.tools.TopicCommand",
@@ -36,6 +37,7 @@ MAINS = {
     "delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "log-dirs": "org.apache.kafka.tools.LogDirsCommand",
     "groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
 
 
@@ -120,8 +122,11 @@ class Tools:
     def op_fetch(self, topic, partition, offset, count, settings=None):
         formats = ["print.timestamp=true", "print.partition=true", "print.offset=true", "print.headers=true", "print.key=true",
                    f"null.literal={NULL}"]
-        client = ["auto.offset.reset=none", *(f"{name}={value}" for name, value in (settings or {}).items())]
-        arguments = [word for one in formats for word in ("--formatter-property", one)]
+        settings = dict(settings or {})
+        isolation = settings.pop("isolation.level", "read_uncommitted")  # the tool has an option of its own for it
+        client = ["auto.offset.reset=none", *(f"{name}={value}" for name, value in settings.items())]
+        arguments = ["--isolation-level", isolation]
+        arguments += [word for one in formats for word in ("--formatter-property", one)]
         arguments += [word for one in client for word in ("--command-property", one)]
         out = self.run("consumer", "--topic", topic, "--partition", partition, "--offset", offset, "--max-messages", count,
                        "--timeout-ms", 30000, *arguments).decode()
@@ -169,6 +174,32 @@ class Tools:
 
     def op_reset_group(self, group, topic, to):
         self.run("groups", "--reset-offsets", "--group", group, "--topic", topic, *to, "--execute")
+
+    # Transactions
+
+    def _table(self, *arguments):
+        """What kafka-transactions prints, as a list of rows by the names of the columns."""
+        head, *rows = self.run("transactions", *arguments).decode().splitlines()
+        return [dict(zip(head.split(), row.split())) for row in rows if row.strip()]
+
+    def op_list_transactions(self):
+        return {row["TransactionalId"]: row["TransactionState"].upper() for row in self._table("list")}
+
+    def op_describe_transaction(self, id):
+        try:
+            (row,) = self._table("describe", "--transactional-id", id)
+        except KafkaFailure as failure:
+            if "the ID could not be found" in str(failure):
+                raise KafkaFailure("TRANSACTIONAL_ID_NOT_FOUND", id) from None
+            raise
+        return {"state": row["TransactionState"].upper(), "partitions": row["TopicPartitions"].split(",")}
+
+    def op_describe_producers(self, topic, partition):
+        starts = [row["CurrentTransactionStartOffset"] for row in self._table("describe-producers", "--topic", topic, "--partition", partition)]
+        return [None if start == "None" else int(start) for start in starts]
+
+    def op_abort_transaction(self, topic, partition, start):
+        self.run("transactions", "abort", "--topic", topic, "--partition", partition, "--start-offset", start)
 
     # Offsets
 

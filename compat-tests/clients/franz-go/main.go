@@ -55,6 +55,15 @@ type request struct {
 	Group       string             `json:"group"`
 	Members     int                `json:"members"`
 	Protocol    string             `json:"protocol"`
+	Settings    map[string]string  `json:"settings"`
+	Handle      string             `json:"handle"`
+	ID          string             `json:"id"`
+	TimeoutMs   int                `json:"timeout_ms"`
+	Values      []string           `json:"values"`
+	Commit      bool               `json:"commit"`
+	Source      string             `json:"source"`
+	Target      string             `json:"target"`
+	AbortEvery  int                `json:"abort_every"`
 }
 
 type object = map[string]any
@@ -85,6 +94,7 @@ type driver struct {
 	seeds  []string
 	client *kgo.Client
 	admin  *kadm.Client
+	open   map[string]*kgo.Client // transactional producers
 }
 
 func (d *driver) carryOut(ctx context.Context, r request) (any, error) {
@@ -101,7 +111,8 @@ func (d *driver) carryOut(ctx context.Context, r request) (any, error) {
 		return object{"version": version, "features": object{}, "can": []string{"create_topic", "create_partitions",
 			"delete_topic", "list_topics", "describe_topic", "alter_config", "describe_config", "describe_cluster",
 			"produce", "fetch", "list_offset", "delete_records", "log_dirs", "read_as_group", "committed", "describe_group",
-			"list_groups", "delete_group"}}, nil
+			"list_groups", "delete_group", "txn_open", "txn_begin", "txn_send", "txn_end", "txn_close", "transform",
+			"list_transactions", "describe_transaction", "describe_producers"}}, nil
 	case "create_topic":
 		if r.Replication == 0 {
 			r.Replication = 1
@@ -199,7 +210,7 @@ func (d *driver) carryOut(ctx context.Context, r request) (any, error) {
 		_, err := d.admin.DeleteGroup(ctx, r.Group)
 		return nil, err
 	}
-	return nil, fmt.Errorf("unknown operation %s", r.Op)
+	return d.transactions(ctx, r)
 }
 
 // readAsGroup reads with several members at a time, which commit what they have read when they give it up.
@@ -339,7 +350,7 @@ func (d *driver) produce(ctx context.Context, r request) (any, error) {
 func (d *driver) fetch(ctx context.Context, r request) (any, error) {
 	from := map[string]map[int32]kgo.Offset{r.Topic: {r.Partition: kgo.NewOffset().At(r.Offset)}}
 	client, err := kgo.NewClient(kgo.SeedBrokers(d.seeds...), kgo.ConsumePartitions(from), kgo.FetchMaxPartitionBytes(20_000_000),
-		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(500*time.Millisecond))
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(500*time.Millisecond), isolation(r.Settings))
 	if err != nil {
 		return nil, err
 	}
@@ -381,6 +392,8 @@ func (d *driver) listOffset(ctx context.Context, r request) (any, error) {
 		answers, err = d.admin.ListStartOffsets(ctx, r.Topic)
 	case "latest":
 		answers, err = d.admin.ListEndOffsets(ctx, r.Topic)
+	case "latest_committed":
+		answers, err = d.admin.ListCommittedOffsets(ctx, r.Topic)
 	case "max_timestamp":
 		answers, err = d.admin.ListMaxTimestampOffsets(ctx, r.Topic)
 	default:
@@ -404,7 +417,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	d := &driver{seeds: seeds, client: client, admin: kadm.NewClient(client)}
+	d := &driver{seeds: seeds, client: client, admin: kadm.NewClient(client), open: map[string]*kgo.Client{}}
 	in := bufio.NewReaderSize(os.Stdin, 1<<20)
 	out := json.NewEncoder(os.Stdout)
 	for {

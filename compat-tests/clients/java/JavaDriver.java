@@ -26,6 +26,7 @@ import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.ConsumerGroupDescription;
 import org.apache.kafka.clients.admin.GroupListing;
+import org.apache.kafka.clients.admin.ListOffsetsOptions;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
@@ -37,6 +38,7 @@ import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.TopicPartitionInfo;
@@ -54,10 +56,12 @@ public final class JavaDriver {
 
     private final String bootstrap;
     private final Admin admin;
+    private final Transactions transactions;
 
     private JavaDriver(String bootstrap) {
         this.bootstrap = bootstrap;
         this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap, "default.api.timeout.ms", (int) LIMIT_S * 1000));
+        this.transactions = new Transactions(bootstrap, admin);
     }
 
     public static void main(String[] args) throws Exception {
@@ -84,12 +88,17 @@ public final class JavaDriver {
     private Object carryOut(JsonNode r) throws Exception {
         String topic = r.path("topic").asText();
         int partition = r.path("partition").asInt();
+        if (Transactions.CAN.contains(r.get("op").asText())) {
+            return transactions.carryOut(r);
+        }
         switch (r.get("op").asText()) {
             case "hello":
-                return Map.of("version", "kafka-clients " + version(), "can", List.of("create_topic",
+                List<String> can = new ArrayList<>(List.of("create_topic",
                     "create_partitions", "delete_topic", "list_topics", "describe_topic", "alter_config", "describe_config",
                     "describe_cluster", "produce", "fetch", "list_offset", "delete_records", "log_dirs", "read_as_group", "committed",
-                    "describe_group", "list_groups", "delete_group"), "features", Map.of());
+                    "describe_group", "list_groups", "delete_group"));
+                can.addAll(Transactions.CAN);
+                return Map.of("version", "kafka-clients " + version(), "can", can, "features", Map.of());
             case "create_topic":
                 NewTopic created = new NewTopic(topic, r.get("partitions").asInt(), (short) r.path("replication").asInt(1));
                 await(admin.createTopics(List.of(created.configs(strings(r.path("configs"))))).all());
@@ -124,7 +133,9 @@ public final class JavaDriver {
                 return fetch(new TopicPartition(topic, partition), r);
             case "list_offset":
                 var at = new TopicPartition(topic, partition);
-                return await(admin.listOffsets(Map.of(at, spec(r.get("spec").asText()))).partitionResult(at)).offset();
+                String spec = r.get("spec").asText();
+                var options = new ListOffsetsOptions(spec.equals("latest_committed") ? IsolationLevel.READ_COMMITTED : IsolationLevel.READ_UNCOMMITTED);
+                return await(admin.listOffsets(Map.of(at, spec(spec)), options).partitionResult(at)).offset();
             case "delete_records":
                 var cut = new TopicPartition(topic, partition);
                 var before = RecordsToDelete.beforeOffset(r.get("before").asLong());
@@ -255,7 +266,7 @@ public final class JavaDriver {
     private static OffsetSpec spec(String text) {
         return switch (text) {
             case "earliest" -> OffsetSpec.earliest();
-            case "latest" -> OffsetSpec.latest();
+            case "latest", "latest_committed" -> OffsetSpec.latest();
             case "max_timestamp" -> OffsetSpec.maxTimestamp();
             default -> OffsetSpec.forTimestamp(Long.parseLong(text));
         };

@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from lib import scenarios, toolchain
+from exactly_once.programs import word_count
+from lib import scenarios, toolchain, transactions  # the last adds its own to the scenarios
 from lib.broker import Broker, BrokerEnded, External
 from lib.driver import Driver, Hang
 from lib.report import Report
@@ -34,7 +35,9 @@ CLIENTS = {
 }
 CLIENT_LIMIT_S = 900
 PART_LIMIT_S = 900
-PARTS = ["start", "clients", "takeover", "abuse", "crash", "cluster"]
+# How often transactions are looked through for those whose time is over; 10 s by default.
+QUICK_TIME_OUT = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+PARTS = ["start", "clients", "takeover", "abuse", "crash", "exactly_once", "cluster"]
 
 
 class Everybody:
@@ -58,7 +61,7 @@ class Everybody:
 def run_clients(options, report, work):
     names = options.client or list(CLIENTS)
     commands = {name: CLIENTS[name]() for name in dict.fromkeys([*names, "confluent"])}
-    broker = the_broker(options, work / "clients")
+    broker = the_broker(options, work / "clients", QUICK_TIME_OUT)
     everybody = Everybody(commands, broker, work)
     try:
         helper = everybody.another("confluent")
@@ -122,15 +125,18 @@ def run_program(part):
         program = [toolchain.python(), HERE / part / f"{part}.py", "--work", work / part, "--command", shlex.join(command)]
         if options.against == "kafka":
             program += {"crash": ["--rounds", 4], "abuse": ["--limits", 0]}.get(part, [])  # it starts slowly and takes more memory
-        if options.seed is not None and part in ("crash", "abuse", "cluster"):
+        if options.seed is not None and part in ("crash", "abuse", "exactly_once", "cluster"):
             program += ["--seed", options.seed]
+        if options.rounds is not None and part in ("crash", "exactly_once", "cluster"):
+            program += ["--rounds", options.rounds]
         environment = {**os.environ, "PYTHONPATH": str(HERE)}
         if part == "takeover":
             environment["KAFKA_COMMAND"] = shlex.join(str(word) for word in toolchain.kafka_launcher())
             environment["KAFKA_JAVA"] = shlex.join(str(word) for word in toolchain.java("", heap="128m")[:-1])
         process = subprocess.Popen([str(word) for word in program], env=environment, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, text=True)
-        timer = threading.Timer(PART_LIMIT_S, process.terminate)
+        limit_s = PART_LIMIT_S + 60 * (options.rounds or 0)
+        timer = threading.Timer(limit_s, process.terminate)
         timer.start()
         try:
             for line in process.stdout:
@@ -147,7 +153,7 @@ def run_program(part):
         finally:
             timer.cancel()
         if status not in (0, 1):
-            report.fail(part, f"the program ended with {status}; its limit is {PART_LIMIT_S} s")
+            report.fail(part, f"the program ended with {status}; its limit is {limit_s} s")
 
     return run
 
@@ -167,7 +173,8 @@ def arguments():
     parser.add_argument("--bootstrap", help="a broker that runs already (clients only)")
     parser.add_argument("--client", action="append", choices=list(CLIENTS))
     parser.add_argument("--scenario", action="append", choices=[s.__name__ for s in scenarios.LIST])
-    parser.add_argument("--seed", type=int, help="for crash, abuse and cluster; each prints the one that it took")
+    parser.add_argument("--seed", type=int, help="for crash, abuse, exactly_once and cluster; each prints the one that it took")
+    parser.add_argument("--rounds", type=int, help="for crash, exactly_once and cluster: how many kills or faults")
     parser.add_argument("--setup", action="store_true", help="only fetch and build what the checks need")
     parser.add_argument("--keep", action="store_true", help="keep logs and data even if all passed")
     options = parser.parse_args()
@@ -187,7 +194,7 @@ def main():
         if options.part == ["bench"]:
             return bench(options)
         if options.setup:
-            for command in CLIENTS.values():
+            for command in [*CLIENTS.values(), word_count]:
                 command()
             return 0
         foreign = options.against == "kafka" or options.launcher or options.bootstrap

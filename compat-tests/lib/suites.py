@@ -35,6 +35,11 @@ def names():
     return sorted(path.parent.name for path in SUITES.glob("*/suite.py"))
 
 
+def recorded(brokers):
+    """The suites of which there is a result: those whose list of expected results is complete."""
+    return [name for name in names() if (table.RESULTS / table.file_name(name, brokers)).exists()]
+
+
 def load(name):
     spec = importlib.util.spec_from_file_location(name.replace("-", "_"), SUITES / name / "suite.py")
     module = importlib.util.module_from_spec(spec)
@@ -149,9 +154,9 @@ def run_all(options, work):
         expected = parse_expected(list_.read_text()) if list_.exists() else []
         judged, unexpected = judge(outcomes, expected, whole=not options.select and options.brokers == 1)
         head = {"suite": name, "client": suite.CLIENT, "version": suite.VERSION, "brokers": options.brokers, "protocol": protocol}
-        file = f"{name}.txt" if options.brokers == 1 else f"{name}-{options.brokers}.txt"
+        file = table.file_name(name, options.brokers)
         write_result(work / file, head, judged)
-        if ours:
+        if ours and not unexpected:
             table.RESULTS.mkdir(exist_ok=True)
             write_result(table.RESULTS / file, head, judged)
             table.write()

@@ -10,7 +10,7 @@ from lib.toolchain import CACHE, HERE, digest, make_once, run as step, say
 SOURCE = HERE / "suites/kafka-python"
 CLIENT, VERSION = "kafka-python, its integration tests", "3.0.12"
 LIMIT_S = 1500
-SETTINGS = {"num.partitions": "4"}  # what its own fixture gives a broker
+SETTINGS = {"num.partitions": "4", "group.min.session.timeout.ms": "1000"}  # what its own fixture gives a broker
 FILES = ["admin", "consumer", "producer"]  # the others are about TLS and SASL
 RESULT = re.compile(r"^(test/integration/\S+?\.py::.+?) (PASSED|FAILED|SKIPPED|ERROR|XFAIL|XPASS)\b(?: \((.*)\))?")
 

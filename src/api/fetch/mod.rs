@@ -46,7 +46,7 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>)
     let (version, request) = (request.version, request.body);
     let replica = replica_of(&request);
     if replica != NodeId::NONE {
-        api.broker().silence.answered(replica);
+        api.broker().silence.fetches(replica);
     }
     let fresh_id = rand::random_range(1..=i32::MAX);
     let merge = session_request(version, &request, replica);
@@ -77,7 +77,7 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>)
     api.broker().throttle.record(round.throttled_bytes());
     if is_follower && !wanted.is_empty() {
         // Its next fetch is due: a follower that hangs holds up what waits for all that are in sync.
-        api.broker().silence.asked(replica, clock::monotonic());
+        api.broker().silence.served(replica, clock::monotonic());
     }
     response::build(api, call, version, &session, round)
 }

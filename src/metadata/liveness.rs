@@ -9,8 +9,8 @@
 //!   another broker waits for it in vain as well; without such a witness only when its session is over.
 //! - A process that merely was slow is given more time from then on.
 //! - A process that can call but not be called is of no use to clients and followers, though its heartbeats come. It is
-//!   fenced when most of the others wait for it in vain and probes find nobody where one was found before, and stays so
-//!   until a probe is answered.
+//!   fenced when most of the others wait for it in vain and probes find nobody where one was found before, or all of them
+//!   and probes find nobody; and stays so until a probe is answered.
 //!
 //! Invariants: a broker is condemned only in the epoch that was watched, and never for time during which this controller
 //! itself stood still.
@@ -62,6 +62,8 @@ const STANDSTILL_MS: i64 = 5 * TICK_MS;
 const REPEAT_MS: i64 = 500;
 /// So many probes in a row without an answer say that nobody reaches a broker which is heard.
 const MUTE_PROBES: u32 = 2;
+/// So many others at least must say so where this controller has never reached the broker.
+const MUTE_WITNESSES: usize = 2;
 /// For how long a broker that was fenced while it lived is given more time.
 const LENIENT_MS: i64 = 60_000;
 /// For how long a broker may take itself for unfenced after it sent a heartbeat that was answered. The controller before

@@ -1,7 +1,9 @@
 //! What an active controller knows of one broker in one epoch. Invariant: a sign of life takes back everything that spoke
 //! against the broker, except that it has once been fenced while it lived, and that nobody can reach it.
 
-use super::{Cause, LENIENT_MS, LivenessConfig, MUTE_PROBES, ProbeOutcome, REPEAT_MS, Verdict};
+use super::{
+    Cause, LENIENT_MS, LivenessConfig, MUTE_PROBES, MUTE_WITNESSES, ProbeOutcome, REPEAT_MS, Verdict,
+};
 use crate::types::{BrokerEpoch, MonotonicMs, NodeId, Offset};
 use std::collections::BTreeSet;
 
@@ -255,7 +257,10 @@ impl Contact {
         let patience = if lenient { config.agreed_ms.saturating_mul(2) } else { config.agreed_ms };
         let witnesses: Vec<NodeId> =
             self.witnesses.iter().filter(|id| credible.contains(id)).copied().collect();
-        if self.reach.was_there && self.reach.unanswered >= MUTE_PROBES {
+        // A controller that has found no way to it, perhaps because it leads only since then, takes the word of all others.
+        let others = credible.iter().filter(|id| **id != self.id).count();
+        let all_agree = witnesses.len() >= MUTE_WITNESSES && witnesses.len() == others;
+        if (self.reach.was_there || all_agree) && self.reach.unanswered >= MUTE_PROBES {
             return Some(Cause::Unreachable { witnesses });
         }
         let hangs = silent_ms >= patience && self.is_mute && !witnesses.is_empty();

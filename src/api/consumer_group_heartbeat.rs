@@ -35,6 +35,9 @@ pub async fn handle(
     call: &Call,
     request: Request<ConsumerGroupHeartbeatRequest>,
 ) -> Answer<ConsumerGroupHeartbeatResponse> {
+    if let Err(error) = check_consumer_protocol(api) {
+        return Answer::Now(of_code(error));
+    }
     if let Err(refusal) = check(api, request.version, &request.body) {
         return Answer::Now(refused(&refusal));
     }
@@ -46,13 +49,12 @@ pub async fn handle(
         Answer::Now(match reply!(pending, ConsumerHeartbeat) {
             Ok(Ok(reply)) => accepted(&reply),
             Ok(Err(error)) => refused(&Refusal::new(code(&error), error.to_string())),
-            Err(error) => ConsumerGroupHeartbeatResponse::default().with_error_code(error.code()),
+            Err(error) => of_code(error),
         })
     }))
 }
 
 fn check(api: &Api, version: i16, request: &ConsumerGroupHeartbeatRequest) -> Result<(), Refusal> {
-    check_consumer_protocol(api).map_err(|code| Refusal::new(code, "the consumer protocol is off"))?;
     let invalid = |reason: &str| Err(Refusal::new(ErrorCode::InvalidRequest, reason));
     let epoch = request.member_epoch;
     let is_empty = |text: &Option<StrBytes>| text.as_ref().is_some_and(|text| text.is_empty());
@@ -62,7 +64,7 @@ fn check(api: &Api, version: i16, request: &ConsumerGroupHeartbeatRequest) -> Re
         return invalid("the member id must not be empty");
     }
     if request.group_id.is_empty() {
-        return invalid("the group id must not be empty");
+        return invalid("GroupId can't be empty.");
     }
     if is_empty(&request.instance_id) || is_empty(&request.rack_id) {
         return invalid("the instance id and the rack must not be empty");
@@ -138,10 +140,13 @@ fn accepted(reply: &HeartbeatReply) -> ConsumerGroupHeartbeatResponse {
         .with_assignment(assignment)
 }
 
+/// A refusal that needs no words.
+fn of_code(error: ErrorCode) -> ConsumerGroupHeartbeatResponse {
+    ConsumerGroupHeartbeatResponse::default().with_error_code(error.code())
+}
+
 fn refused(refusal: &Refusal) -> ConsumerGroupHeartbeatResponse {
-    ConsumerGroupHeartbeatResponse::default()
-        .with_error_code(refusal.code.code())
-        .with_error_message(Some(text(&refusal.message)))
+    of_code(refusal.code).with_error_message(Some(text(&refusal.message)))
 }
 
 fn code(error: &ConsumerHeartbeatError) -> ErrorCode {

@@ -5,7 +5,8 @@
 //! for which its coordinator is asked first.
 //!
 //! Version notes: 2 adds leader epochs, and from there on a coordinator that reads its log is COORDINATOR_LOAD_IN_PROGRESS; 3 says
-//! which member commits; 4 knows TRANSACTION_ABORTABLE; 5 has the partition become a part of the transaction by itself (KIP-890); 6 names topics by id.
+//! which member commits; 4 knows TRANSACTION_ABORTABLE; 5 has the partition become a part of the transaction by itself (KIP-890); 6 names topics by id,
+//! and tells of groups that do not exist and of member epochs (KIP-1319), which before are ILLEGAL_GENERATION.
 
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ const KNOWS_ABORTABLE: i16 = 4;
 /// From this version on the partition becomes a part of the transaction by being written to.
 const ADDS_PARTITIONS: i16 = 5;
 const TOPIC_IDS: i16 = 6;
+/// The first version with codes of their own for a group that does not exist, and for the epoch of a member.
+const KNOWS_GROUPS: i16 = 6;
 
 pub async fn handle(
     api: &Api,
@@ -57,7 +60,7 @@ pub async fn handle(
     Answer::Later(Box::pin(async move {
         match reply!(pending, CommitOffsetsInTransaction) {
             Ok(Ok(committed)) => answered.committed(committed),
-            Ok(Err(error)) => answered.refused(&topics, code(error)),
+            Ok(Err(error)) => answered.refused(&topics, code(version, error)),
             Err(error) => answered.refused(&topics, loading(version, error)),
         }
         Answer::Now(respond(&answered))
@@ -167,10 +170,30 @@ fn respond(answered: &Answered) -> TxnOffsetCommitResponse {
     TxnOffsetCommitResponse { topics: topics.collect(), ..Default::default() }
 }
 
-fn code(error: CommitError) -> ErrorCode {
+fn code(version: i16, error: CommitError) -> ErrorCode {
     match error {
-        // Producers know no other code for who is no member any more.
-        CommitError::StaleMemberEpoch => ErrorCode::IllegalGeneration,
+        CommitError::GroupNotFound if version >= KNOWS_GROUPS => ErrorCode::GroupIdNotFound,
+        CommitError::StaleMemberEpoch if version < KNOWS_GROUPS => ErrorCode::IllegalGeneration,
         error => commits::code(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_group_refuses_has_a_code_that_the_version_knows() {
+        for (error, before, since) in [
+            (CommitError::GroupNotFound, ErrorCode::IllegalGeneration, ErrorCode::GroupIdNotFound),
+            (CommitError::StaleMemberEpoch, ErrorCode::IllegalGeneration, ErrorCode::StaleMemberEpoch),
+            (CommitError::IllegalGeneration, ErrorCode::IllegalGeneration, ErrorCode::IllegalGeneration),
+            (CommitError::UnknownMember, ErrorCode::UnknownMemberId, ErrorCode::UnknownMemberId),
+        ] {
+            for version in 0..=6 {
+                let expected = if version >= 6 { since } else { before };
+                assert_eq!(code(version, error), expected, "{error} in version {version}");
+            }
+        }
     }
 }

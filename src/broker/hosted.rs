@@ -384,6 +384,10 @@ impl Hosted {
         self.last_append.plus(kept_ms) > now.monotonic || !self.log.producers().is_empty()
     }
 
+    pub(super) fn producer_check_interval_ms(&self) -> i64 {
+        self.log.config().producer_check_interval_ms
+    }
+
     pub(super) fn next_deadline(&self, now: MonotonicMs) -> Option<MonotonicMs> {
         let core = match &self.role {
             HostedRole::Leading(leader) => {

@@ -157,6 +157,7 @@ fn log_config(topic: &TopicConfig, broker: &BrokerConfig) -> LogConfig {
         flush_ms: topic.flush_ms,
         flush_before_ack: topic.flush_before_ack,
         producer_id_expiration_ms: i64::from(broker.producer_id_expiration_ms),
+        producer_check_interval_ms: i64::from(broker.producer_id_expiration_check_interval_ms),
     }
 }
 

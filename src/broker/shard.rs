@@ -38,6 +38,8 @@ pub struct Shard {
     next_deadline: Option<MonotonicMs>,
     /// When to look for what can be forgotten: old batches in memory, expired producers.
     next_sweep: Option<MonotonicMs>,
+    /// How often to look for that.
+    sweep_every_ms: i64,
     is_closed: bool,
 }
 
@@ -53,6 +55,7 @@ impl Shard {
             slot: Slot::unwatched(),
             next_deadline: None,
             next_sweep: None,
+            sweep_every_ms: TAIL_KEPT_MS,
             is_closed: false,
         }
     }
@@ -109,8 +112,7 @@ impl Shard {
                 }
             }
             Message::Fetched(answers) => {
-                let sweep = self.desk.now.monotonic.plus(TAIL_KEPT_MS);
-                self.next_sweep.get_or_insert(sweep);
+                self.plan_sweep();
                 for fetched in answers {
                     self.with(fetched.id, |hosted, desk| hosted.fetched(fetched.answer, desk));
                 }
@@ -172,8 +174,7 @@ impl Shard {
                 continue;
             }
             self.with(id, |hosted, desk| hosted.append(append, terms, desk));
-            let sweep = self.desk.now.monotonic.plus(TAIL_KEPT_MS);
-            self.next_sweep.get_or_insert(sweep);
+            self.plan_sweep();
         }
     }
 
@@ -181,8 +182,7 @@ impl Shard {
         let id = append.partition;
         if self.hosted.contains_key(&id) {
             self.with(id, |hosted, desk| hosted.append_at(append, desk));
-            let sweep = self.desk.now.monotonic.plus(TAIL_KEPT_MS);
-            self.next_sweep.get_or_insert(sweep);
+            self.plan_sweep();
         } else {
             append.reply.answer(Err(self.absent(&id, ProduceError::Offline, ProduceError::NotHosted)));
         }
@@ -204,7 +204,7 @@ impl Shard {
             Some(hosted) => hosted.begin_verification(&begin.batch, now),
             None => Err(self.absent(&begin.partition, ProduceError::Offline, ProduceError::NotHosted)),
         };
-        self.next_sweep.get_or_insert(self.desk.now.monotonic.plus(TAIL_KEPT_MS));
+        self.plan_sweep();
         begin.reply.answer(began);
     }
 
@@ -220,7 +220,9 @@ impl Shard {
             return self.take_offline(id);
         }
         let hosted = Hosted::new(host, &mut self.desk);
-        self.next_sweep.get_or_insert(self.desk.now.monotonic.plus(TAIL_KEPT_MS));
+        // The broker's setting, and so the same for all.
+        self.sweep_every_ms = hosted.producer_check_interval_ms().min(TAIL_KEPT_MS);
+        self.plan_sweep();
         assert!(self.hosted.insert(id, hosted).is_none(), "a partition is hosted once");
         self.with(id, |_, _| ());
     }
@@ -257,8 +259,12 @@ impl Shard {
             for hosted in self.hosted.values_mut() {
                 keeps |= hosted.sweep(now, TAIL_KEPT_MS);
             }
-            self.next_sweep = keeps.then(|| now.monotonic.plus(TAIL_KEPT_MS));
+            self.next_sweep = keeps.then(|| now.monotonic.plus(self.sweep_every_ms));
         }
+    }
+
+    fn plan_sweep(&mut self) {
+        self.next_sweep.get_or_insert(self.desk.now.monotonic.plus(self.sweep_every_ms));
     }
 
     /// Does something to a partition that is hosted, and has it settled at the end of the step.

@@ -14,7 +14,8 @@ use super::waiters::{Bound, FetchWaiter};
 use crate::replica::{AckError, Acks};
 use crate::storage::disk::RealDisk;
 use crate::storage::log::LogConfig;
-use crate::types::{LeaderEpoch, NodeId, Offset};
+use crate::types::{LeaderEpoch, NodeId, Offset, ProducerEpoch, ProducerId};
+use crate::wire::batch_builder::BatchBuilder;
 
 type Answers = Option<Vec<Result<Produced, ProduceError>>>;
 
@@ -419,4 +420,32 @@ fn old_segments_go_a_few_at_a_time_on_leaders_and_followers_and_settings_hold_at
     assert_eq!(files(), before);
     rig.directory.remove_doomed(removed_at);
     assert!(files() + 60 <= before, "{} of {before}", files());
+}
+
+#[test]
+fn expired_producers_are_looked_for_as_often_as_is_set() {
+    for check in [500, i64::MAX] {
+        let (_dir, mut rig) = rig();
+        let config = LogConfig {
+            producer_id_expiration_ms: 1000,
+            producer_check_interval_ms: check,
+            ..LogConfig::default()
+        };
+        rig.host(id(1, 0), config, lead(1, &[1]));
+        let mut builder = BatchBuilder::new().producer(ProducerId(7), ProducerEpoch(0), 0);
+        builder.push(rig.now.wall, None, Some(b"a"), &[]);
+        let _ = rig.produce(Some(Acks::All), vec![(id(1, 0), builder.build().unwrap())]);
+        let known = |rig: &mut Rig| {
+            let (reply, answer) = tokio::sync::oneshot::channel();
+            rig.tell(Message::Producers(id(1, 0), reply));
+            answer.now_or_never().unwrap().unwrap().unwrap().len()
+        };
+        rig.pass(500);
+        assert_eq!(known(&mut rig), 1);
+        rig.pass(500);
+        assert_eq!(known(&mut rig), usize::from(check > 500));
+        // Half a minute passes between two looks at the most.
+        rig.pass(29_000);
+        assert_eq!(known(&mut rig), 0);
+    }
 }

@@ -80,6 +80,7 @@ typed_config! {
         replica_high_watermark_checkpoint_interval_ms: i64 = "replica.high.watermark.checkpoint.interval.ms",
         num_recovery_threads_per_data_dir: i32 = "num.recovery.threads.per.data.dir",
         producer_id_expiration_ms: i32 = "producer.id.expiration.ms",
+        producer_id_expiration_check_interval_ms: i32 = "producer.id.expiration.check.interval.ms",
 
         group_min_session_timeout_ms: i32 = "group.min.session.timeout.ms",
         group_max_session_timeout_ms: i32 = "group.max.session.timeout.ms",

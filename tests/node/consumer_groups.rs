@@ -139,6 +139,7 @@ async fn the_consumer_protocol_can_be_off() {
     let (node, mut client, _) = node_with_groups(&off).await;
     let answer = client.call(1, join_request("g", "m")).await;
     assert_code(answer.error_code, ErrorCode::UnsupportedVersion, "heartbeat");
+    assert_eq!(answer.error_message, None);
     let request = ConsumerGroupDescribeRequest::default().with_group_ids(vec![group_id("g")]);
     let response = client.call(1, request).await;
     assert_code(response.groups[0].error_code, ErrorCode::UnsupportedVersion, "describe");

@@ -2,7 +2,7 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, double, int, list, long, string};
-use super::{COMPRESSIONS, DIRECTORIES, NO_PREALLOCATION, SWEEP, rules};
+use super::{COMPRESSIONS, DIRECTORIES, NO_PREALLOCATION, rules};
 
 #[rustfmt::skip]
 pub(super) const DEFS: &[ConfigDef] = &[
@@ -87,8 +87,8 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How many partitions of one directory are recovered at a time."),
     int("producer.id.expiration.ms", "86400000").at_least(1).low().cluster_wide()
         .doc("After how long without a write the state of a producer is forgotten."),
-    int("producer.id.expiration.check.interval.ms", "600000").at_least(1).low().internal().instead(SWEEP)
-        .doc("How often forgotten producers are looked for."),
+    int("producer.id.expiration.check.interval.ms", "600000").at_least(1).low().internal()
+        .doc("How often forgotten producers are looked for; every 30 seconds at the least."),
     boolean("log.cleaner.enable", "true")
         .doc("Whether compaction runs."),
     int("log.cleaner.threads", "1").at_least(0).cluster_wide()

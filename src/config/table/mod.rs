@@ -59,7 +59,6 @@ const QUORUM_PIECES: &str = "entries travel in pieces of about 1 MiB, snapshots 
 const PATIENCE: &str = "connections to other nodes have time limits of their own";
 const POOLS: &str = "num.network.threads and num.shard.threads size the pools";
 const STEADY: &str = "throttled replication keeps to its rate from second to second";
-const SWEEP: &str = "expired producers are looked for every 30 seconds";
 const START: &str = "starting has no time limit";
 const UNSTABLE: &str = "only finished versions are offered";
 

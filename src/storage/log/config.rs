@@ -49,6 +49,8 @@ pub struct LogConfig {
     /// `flush.before.ack`: what is not flushed is not acknowledged and not shown to consumers.
     pub flush_before_ack: bool,
     pub producer_id_expiration_ms: i64,
+    /// How often to look for producers that have expired.
+    pub producer_check_interval_ms: i64,
 }
 
 impl Default for LogConfig {
@@ -79,6 +81,7 @@ impl Default for LogConfig {
             flush_ms: i64::MAX,
             flush_before_ack: true,
             producer_id_expiration_ms: 24 * 3_600_000,
+            producer_check_interval_ms: 600_000,
         }
     }
 }

@@ -93,7 +93,7 @@ async fn a_member_of_a_consumer_group_comes_and_goes_at_every_version() {
         let listed =
             client.call(5, ListGroupsRequest::default().with_types_filter(vec![text("consumer")])).await;
         let shown = listed.groups.iter().find(|shown| shown.group_id.0.as_str() == group).unwrap();
-        assert_eq!((shown.group_state.as_str(), shown.group_type.as_str()), ("Stable", "Consumer"));
+        assert_eq!((shown.group_state.as_str(), shown.group_type.as_str()), ("Stable", "consumer"));
         let left = client.call(version, beat_request(&group, &member, -1)).await;
         assert_eq!((left.error_code, left.member_epoch), (0, -1));
         let gone = client.call(version, beat_request(&group, &member, epoch)).await;

@@ -449,7 +449,7 @@ async fn groups_are_listed_and_described_at_every_version() {
             .collect();
         seen.sort_unstable();
         let state = |state| if version >= 4 { state } else { "" };
-        let kind = if version >= 5 { "Classic" } else { "" };
+        let kind = if version >= 5 { "classic" } else { "" };
         let expected = [("live", "consumer", state("Stable"), kind), ("simple", "", state("Empty"), kind)];
         assert_eq!(seen, expected, "version {version}");
         if version >= 4 {

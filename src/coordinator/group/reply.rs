@@ -186,8 +186,8 @@ impl GroupType {
     /// Kafka's name for it.
     pub fn name(self) -> &'static str {
         match self {
-            GroupType::Classic => "Classic",
-            GroupType::Consumer => "Consumer",
+            GroupType::Classic => "classic",
+            GroupType::Consumer => "consumer",
         }
     }
 }

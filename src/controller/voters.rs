@@ -141,7 +141,7 @@ impl Voters {
         let named = futures_util::future::try_join_all(named).await?.into_iter().collect();
         let voters = self.clone();
         let made = tokio::spawn(async move {
-            let made = voters.apply(ChangeMembers::SetNodes(named)).await;
+            let made = voters.apply(ChangeMembers::SetNodes(named), true).await;
             drop(turn);
             made
         });
@@ -184,7 +184,7 @@ impl Voters {
         };
         let Some(_turn) = self.begin().filter(|_| half_made) else { return Ok(false) };
         // Whatever the new voters are: they are so from here on.
-        self.apply(ChangeMembers::AddVoterIds(BTreeSet::new())).await?;
+        self.apply(ChangeMembers::AddVoterIds(BTreeSet::new()), true).await?;
         Ok(true)
     }
 
@@ -303,27 +303,34 @@ impl Voters {
         let set_member = |node, member| ChangeMembers::SetNodes(BTreeMap::from([(raft_id(node), member)]));
         match change {
             VoterChange::Add { node, member } => {
-                self.apply(set_member(node, member)).await?;
-                self.apply(ChangeMembers::AddVoterIds(BTreeSet::from([raft_id(node)]))).await?;
+                self.apply(set_member(node, member), true).await?;
+                self.apply(ChangeMembers::AddVoterIds(BTreeSet::from([raft_id(node)])), true).await?;
                 tracing::info!("Node {node} is a voter of the metadata quorum now");
             }
             VoterChange::Remove { node, .. } => {
-                // It follows the log from here on, and so learns that it votes no more.
-                self.apply(ChangeMembers::RemoveVoters(BTreeSet::from([raft_id(node)]))).await?;
+                // It follows the log from here on, and so learns that it votes no more. A leader that takes itself out stays one
+                // as long as it is a member, so it goes altogether, and asks the next leader for the log.
+                let stays = node != self.peers.me.node;
+                self.apply(ChangeMembers::RemoveVoters(BTreeSet::from([raft_id(node)])), stays).await?;
                 tracing::info!("Node {node} is no voter of the metadata quorum any more");
             }
             VoterChange::Update { node, member } => {
-                self.apply(set_member(node, member)).await?;
+                self.apply(set_member(node, member), true).await?;
                 tracing::info!("Voter {node} of the metadata quorum listens at another address now");
             }
         }
         Ok(())
     }
 
-    /// Makes one change of the members, after whatever other one is under way.
-    async fn apply(&self, change: ChangeMembers<RaftNodeId, Member>) -> Result<(), ChangeVotersError> {
+    /// Makes one change of the members, after whatever other one is under way. Whom it takes the vote from is a learner then if
+    /// it `stays`.
+    async fn apply(
+        &self,
+        change: ChangeMembers<RaftNodeId, Member>,
+        stays: bool,
+    ) -> Result<(), ChangeVotersError> {
         loop {
-            let Err(error) = self.raft.change_membership(change.clone(), true).await else { return Ok(()) };
+            let Err(error) = self.raft.change_membership(change.clone(), stays).await else { return Ok(()) };
             match error {
                 RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
                     return Err(ChangeVotersError::NotLeader { leader: forward.leader_id.map(node_id) });

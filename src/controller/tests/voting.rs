@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::rig::{Cluster, Machine, Node};
 use crate::controller::{ChangeRefused, ChangeVotersError, VoterChange};
+use crate::metadata::{Decision, Image};
 use crate::types::{NodeId, TimestampMs};
+use crate::wire::messages::metadata::RegisterControllerRecord;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -71,6 +73,16 @@ impl Quorum {
         voters
     }
 
+    /// Registers all as controllers, as a process does when it starts; from then on they stay members although they are silent.
+    async fn register(&self) {
+        for id in self.nodes.keys() {
+            let record =
+                RegisterControllerRecord { controller_id: *id, ..RegisterControllerRecord::default() };
+            let register = move |_: &Image| Decision::new(vec![record.clone().into()], ());
+            self.nodes[id].handle.run(register).await.unwrap();
+        }
+    }
+
     async fn stop(self) {
         for node in self.nodes.into_values() {
             node.kill().await;
@@ -113,6 +125,14 @@ async fn a_quorum_of_one_grows_and_survives_its_first_voter() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_takes_itself_out_and_follows() {
     let (quorum, machines) = Quorum::formatted(&[1, 2, 3]).await;
+    quorum.register().await;
+    // It may be wanted again at once, while it is on its way out.
+    let first = quorum.leader().await;
+    let machine = machines.iter().find(|machine| machine.id() == NodeId(first)).unwrap();
+    assert_eq!(quorum.change(remove(machine)).await, Ok(()));
+    assert_eq!(quorum.change(add(machine)).await, Ok(()));
+    assert_eq!(quorum.voters().await, [1, 2, 3]);
+
     let old = quorum.leader().await;
     let machine = machines.iter().find(|machine| machine.id() == NodeId(old)).unwrap();
     assert_eq!(quorum.change(remove(machine)).await, Ok(()));

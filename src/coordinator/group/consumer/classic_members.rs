@@ -37,7 +37,8 @@ impl ConsumerGroup {
             "" => kafka_uuid::format(join.fresh).into(),
             _ => join.member_id.clone(),
         };
-        let refused = |error| JoinRefused { member_id: join.member_id.clone(), error };
+        // As in Kafka, whose consumer groups do not say whom they refuse.
+        let refused = |error| JoinRefused { member_id: Name::default(), error };
         self.check_join(&id, join, config).map_err(refused)?;
         if join.member_id.is_empty() && join.instance_id.is_none() && join.requires_known_id {
             return Err(JoinRefused { member_id: id, error: JoinError::MemberIdRequired });

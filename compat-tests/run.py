@@ -37,7 +37,7 @@ CLIENT_LIMIT_S = 900
 PART_LIMIT_S = 900
 # How often transactions are looked through for those whose time is over; 10 s by default.
 QUICK_TIME_OUT = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
-PARTS = ["start", "clients", "takeover", "abuse", "crash", "exactly_once", "cluster"]
+PARTS = ["start", "full", "clients", "takeover", "abuse", "crash", "exactly_once", "cluster"]
 
 
 class Everybody:
@@ -198,8 +198,8 @@ def main():
                 command()
             return 0
         foreign = options.against == "kafka" or options.launcher or options.bootstrap
-        # What a foreign broker cannot be asked: how it is started and, where it runs already, to be killed.
-        usual = ["clients"] if options.bootstrap else PARTS[1:-1] if foreign else PARTS[:-1]
+        # What a foreign broker cannot be asked: how it is started, to keep a reserve and, where it runs already, to be killed.
+        usual = ["clients"] if options.bootstrap else PARTS[2:-1] if foreign else PARTS[:-1]
         for part in options.part or usual:
             print(f"=== {part}", flush=True)
             try:

@@ -1,4 +1,5 @@
-//! The offset checkpoints of the log directories: recovery points, high watermarks, log starts, what is compacted.
+//! The offset checkpoints of the log directories: recovery points, high watermarks, log starts, what is compacted. The thread
+//! that writes them also looks how much room there is.
 //!
 //! Reads published views alone, so no shard is disturbed. Invariants: a checkpoint never says more than the views did: what
 //! lies below a recovery point is on disk; of a partition that is not open it goes on saying what it said at the start.
@@ -17,6 +18,9 @@ use super::partitions::{Partition, Partitions};
 use crate::storage::checkpoint::{OffsetCheckpoint, write_offsets};
 use crate::storage::disk::{self, Disk};
 use crate::types::{BrokerEpoch, MonotonicMs, Offset, TopicPartition};
+
+/// How often it is looked how much room there is.
+const ROOM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often each checkpoint is written, and old files are removed.
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +43,14 @@ pub struct Checkpoints {
     written: Mutex<HashMap<(usize, &'static str), u64>>,
     /// A file may still say something of a partition that is gone, and whose name can be used again.
     is_stale: AtomicBool,
+    /// It was told that a file found no room, and none has since.
+    is_told: AtomicBool,
 }
 
 impl Checkpoints {
     pub fn new(disk: Arc<dyn Disk>, partitions: Partitions, dirs: Arc<LogDirs>) -> Checkpoints {
-        let (written, is_stale) = Default::default();
-        Checkpoints { disk, partitions, dirs, written, is_stale }
+        let (written, is_stale, is_told) = Default::default();
+        Checkpoints { disk, partitions, dirs, written, is_stale, is_told }
     }
 
     /// Writes one kind of checkpoint in every directory, where it has changed. Blocks on the disk.
@@ -69,6 +75,7 @@ impl Checkpoints {
             }
             match write_offsets(&*self.disk, directory.path(), which, entries.into_iter()) {
                 Ok(()) => {
+                    self.is_told.store(false, Ordering::Relaxed);
                     written.insert((directory.index(), which.file_name()), hash);
                 }
                 Err(error) => self.note_failure(directory, which.file_name(), &error),
@@ -108,7 +115,10 @@ impl Checkpoints {
     fn note_failure(&self, directory: &Directory, file: &str, error: &io::Error) {
         if disk::is_full(error) {
             self.note_stale();
-            tracing::warn!("Could not write {file} in {}: {error}", directory.path().display());
+            directory.note_full(clock::monotonic());
+            if !self.is_told.swap(true, Ordering::Relaxed) {
+                tracing::warn!("Could not write {file} in {}: {error}", directory.path().display());
+            }
         } else {
             directory.fail(&format!("write {file}"), error);
         }
@@ -137,18 +147,28 @@ pub struct Periodic {
     _stop: mpsc::Sender<()>,
 }
 
-/// Starts the thread that writes checkpoints now and then, and removes the files of deleted segments.
-pub fn spawn(checkpoints: Arc<Checkpoints>, intervals: CheckpointIntervals) -> io::Result<Periodic> {
+/// Starts the thread that writes checkpoints now and then, and removes the files of deleted segments. `reserve` is how much of
+/// each directory is to be kept free of records now.
+pub fn spawn(
+    checkpoints: Arc<Checkpoints>,
+    intervals: CheckpointIntervals,
+    reserve: impl Fn() -> u64 + Send + 'static,
+) -> io::Result<Periodic> {
     let (stop, stopped) = mpsc::channel();
     let mut due = Due::new(intervals, clock::monotonic());
     std::thread::Builder::new().name("checkpoints".to_owned()).spawn(move || {
         loop {
             let wait_ms = due.next().0.saturating_sub(clock::monotonic().0);
-            let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0));
+            let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0)).min(ROOM_INTERVAL);
             if !matches!(stopped.recv_timeout(wait), Err(mpsc::RecvTimeoutError::Timeout)) {
                 return;
             }
             let now = clock::monotonic();
+            let online = checkpoints.dirs.directories().iter().filter(|directory| directory.is_online());
+            for directory in online {
+                directory.keep_free(reserve());
+                directory.measure(0, now);
+            }
             for which in due.take(now) {
                 checkpoints.write(which);
             }

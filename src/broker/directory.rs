@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use super::flusher::FlushQueue;
 use super::mailbox::{Message, ShardSender};
+use super::room::{Admission, Room, Turn};
 use super::stall::DiskWaits;
 use crate::storage::log::Doomed;
 use crate::storage::log_dir::LogDir;
@@ -29,14 +30,15 @@ pub struct Directory {
     /// Signalled when the directory fails.
     on_failure: Arc<Notify>,
     waits: DiskWaits,
+    room: Room,
 }
 
 impl Directory {
     /// `flush_threads`: see [`FlushQueue`].
     pub fn new(index: usize, dir: LogDir, shards: Vec<ShardSender>, flush_threads: usize) -> Directory {
         let flush = FlushQueue::new(flush_threads);
-        let (failure, doomed, on_failure, waits) = Default::default();
-        Directory { index, dir, flush, failure, shards, doomed, on_failure, waits }
+        let (failure, doomed, on_failure, waits, room) = Default::default();
+        Directory { index, dir, flush, failure, shards, doomed, on_failure, waits, room }
     }
 
     /// Signals there when it fails.
@@ -53,6 +55,56 @@ impl Directory {
 
     pub(super) fn waits(&self) -> &DiskWaits {
         &self.waits
+    }
+
+    /// So many bytes of its file system are not for records of clients. Nothing is kept until this is called.
+    pub(super) fn keep_free(&self, bytes: u64) {
+        self.room.keep(bytes);
+    }
+
+    /// There is no room for records of clients now.
+    pub(super) fn is_short(&self) -> bool {
+        self.room.is_short()
+    }
+
+    /// Whether records of clients may be written here.
+    pub(super) fn admits(&self, bytes: usize, now: MonotonicMs) -> bool {
+        match self.room.admit(bytes) {
+            Admission::Granted => true,
+            Admission::Refused => false,
+            Admission::Unknown => {
+                self.measure(bytes, now);
+                !self.room.is_short()
+            }
+        }
+    }
+
+    /// Looks how much room there is, for records of `needed` bytes. What cannot be measured changes nothing.
+    pub(super) fn measure(&self, needed: usize, now: MonotonicMs) {
+        if let Ok(space) = self.dir.space() {
+            self.tell(self.room.measured(space, needed, now));
+        }
+    }
+
+    /// A write found no room.
+    pub(super) fn note_full(&self, now: MonotonicMs) {
+        if let Ok(space) = self.dir.space() {
+            self.tell(self.room.failed(space, now));
+        }
+    }
+
+    fn tell(&self, turn: Option<Turn>) {
+        let path = self.path().display();
+        match turn {
+            Some(Turn::Short { free, reserve }) => tracing::error!(
+                "No room in log directory {path}: {free} bytes are free, of which {reserve} are kept in reserve \
+                 (log.dir.reserve.bytes). Records are refused until there is more"
+            ),
+            Some(Turn::Enough { free, reserve }) => tracing::info!(
+                "There is room in log directory {path} again: {free} bytes are free, {reserve} are kept in reserve"
+            ),
+            None => {}
+        }
     }
 
     /// Its place in `log.dirs`.

@@ -29,15 +29,22 @@ pub(super) struct Following {
     told: Option<(NodeId, Wants, bool)>,
     /// The fetcher waits for word, also when nothing has changed.
     owes_word: bool,
+    /// The last records were refused, for there was no room.
+    lacks_room: bool,
 }
+
+/// How often a follower that lacks room looks whether there is some.
+const ROOM_RETRY_MS: i64 = 500;
 
 impl Following {
     /// When the core's pause ends.
-    pub(super) fn wakes_at(&self) -> Option<MonotonicMs> {
-        match self.told {
+    pub(super) fn wakes_at(&self, now: MonotonicMs) -> Option<MonotonicMs> {
+        let until = match self.told {
             Some((_, Wants::Nothing { until }, _)) => until,
             _ => None,
-        }
+        };
+        let look = self.lacks_room.then(|| now.plus(ROOM_RETRY_MS));
+        until.into_iter().chain(look).min()
     }
 }
 
@@ -60,6 +67,7 @@ impl Hosted {
                 leader_counts_flushed: false,
                 told: None,
                 owes_word: false,
+                lacks_room: false,
             }));
         }
         let HostedRole::Following(following) = &self.role else { return };
@@ -129,6 +137,9 @@ impl Hosted {
             match effect {
                 FollowerEffect::Append { expected, up_to_epoch } => {
                     let result = self.append_copy(records, expected, up_to_epoch, desk);
+                    if let HostedRole::Following(following) = &mut self.role {
+                        following.lacks_room = matches!(result, Err(LocalFailure::NoRoom));
+                    }
                     self.report(desk, |core, now, out| core.appended(result, now, out));
                 }
                 FollowerEffect::Truncate { to } => {
@@ -168,6 +179,9 @@ impl Hosted {
         desk: &Desk,
     ) -> Result<(Offset, Option<LeaderEpoch>), LocalFailure> {
         assert_eq!(expected, self.log.log_end(), "the core and the log of {} differ", self.partition.name);
+        if !self.has_room_for(records.len(), desk) {
+            return Err(LocalFailure::NoRoom);
+        }
         let appended = self.log.append_as_follower(records, up_to_epoch, desk.now.wall);
         match appended {
             Ok(_) => {
@@ -179,15 +193,18 @@ impl Hosted {
             // Everything was of a later epoch.
             Err(AppendError::Empty) => Ok((expected, self.last_epoch())),
             Err(error) => {
-                tracing::warn!(partition = %self.partition.name, "cannot append what the leader sent: {error}");
-                Err(self.append_failure(&error))
+                // Of a full disk the directory tells, once for all partitions.
+                if !matches!(error, AppendError::Log(LogError::DiskFull)) {
+                    tracing::warn!(partition = %self.partition.name, "cannot append what the leader sent: {error}");
+                }
+                Err(self.append_failure(&error, desk.now.monotonic))
             }
         }
     }
 
-    fn append_failure(&self, error: &AppendError) -> LocalFailure {
+    fn append_failure(&self, error: &AppendError, now: MonotonicMs) -> LocalFailure {
         match error {
-            AppendError::Log(error) => self.log_failure(error),
+            AppendError::Log(error) => self.log_failure(error, now),
             AppendError::Batch(_) => LocalFailure::Corrupt,
             AppendError::Validation(_)
             | AppendError::Producer(_)
@@ -197,8 +214,8 @@ impl Hosted {
         }
     }
 
-    fn log_failure(&self, error: &LogError) -> LocalFailure {
-        self.note_failure(error);
+    fn log_failure(&self, error: &LogError, now: MonotonicMs) -> LocalFailure {
+        self.note_failure(error, now);
         match error {
             LogError::DiskFull => LocalFailure::DiskFull,
             LogError::Poisoned(_) | LogError::Io { .. } => LocalFailure::Storage,
@@ -216,7 +233,7 @@ impl Hosted {
                 self.dirty_since.get_or_insert(desk.now.monotonic);
                 Ok(self.follower_log())
             }
-            Err(error) => Err(self.log_failure(&error)),
+            Err(error) => Err(self.log_failure(&error, desk.now.monotonic)),
         };
         self.report(desk, |core, now, out| core.truncated(result, now, out));
     }
@@ -240,6 +257,10 @@ impl Hosted {
     pub(super) fn tell_wants(&mut self, desk: &mut Desk) {
         let log_end = self.log.log_end();
         let HostedRole::Following(following) = &mut self.role else { return };
+        if following.lacks_room && !self.partition.directory.is_short() {
+            following.lacks_room = false;
+            following.core.has_room();
+        }
         let is_behind = following.committed.is_none_or(|committed| log_end < committed);
         let throttled = self.config.follower.throttled && is_behind;
         let (leader, wants) = (following.core.leader(), following.core.wants(desk.now.monotonic));

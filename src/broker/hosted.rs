@@ -18,6 +18,7 @@ use super::messages::{
 use super::outbox::{Outbox, Outlets};
 use super::owed::{Answer, Owed};
 use super::partitions::{Leadership, Partition, Role};
+use crate::metadata::topics::name::is_internal;
 use crate::replica::{AckError, Acks, Effect, FollowerEffect, Leader, LogPosition, Registration};
 use crate::storage::log::producer_state::{ActiveProducer, Coordinated, FirstBatch, Guard};
 use crate::storage::log::{self, AppendError, Log, LogConfig, LogError, Origin};
@@ -69,6 +70,8 @@ pub(super) struct Hosted {
     dirty_appends: usize,
     pub(super) segments_flushed: usize,
     pub(super) last_append: MonotonicMs,
+    /// It is of a topic that coordinators keep their state in, which may use what is kept in reserve.
+    is_internal: bool,
     /// It is on the list of partitions to settle at the end of the step.
     pub(super) is_touched: bool,
 }
@@ -85,6 +88,7 @@ impl Hosted {
     pub(super) fn new(host: Host, desk: &mut Desk) -> Hosted {
         let Host { partition, log, config, role } = host;
         let view = log.view();
+        let is_internal = is_internal(&partition.name.topic);
         let mut hosted = Hosted {
             partition,
             config,
@@ -94,6 +98,7 @@ impl Hosted {
             dirty_appends: 0,
             segments_flushed: view.segment_count(),
             last_append: desk.now.monotonic,
+            is_internal,
             is_touched: false,
             log,
         };
@@ -232,13 +237,17 @@ impl Hosted {
         coordinated: Coordinated,
         desk: &mut Desk,
     ) -> Result<(Offset, Produced), ProduceError> {
+        let Some(epoch) = self.leader_epoch() else { return Err(ProduceError::NotLeader) };
+        let now = desk.now.wall;
+        if origin == Origin::Client && !self.has_room_for(records.len(), desk) {
+            return Err(ProduceError::Append(AppendError::Log(LogError::DiskFull)));
+        }
         let HostedRole::Leading(leader) = &mut self.role else { return Err(ProduceError::NotLeader) };
-        let (epoch, now) = (leader.leader_epoch(), desk.now.wall);
         let appended = match self.log.append_coordinated(records, epoch, origin, coordinated, now) {
             Ok(appended) => appended,
             Err(error) => {
                 if let AppendError::Log(error) = &error {
-                    self.note_failure(error);
+                    self.note_failure(error, desk.now.monotonic);
                 }
                 return Err(ProduceError::Append(error));
             }
@@ -394,7 +403,7 @@ impl Hosted {
                 let again = leader.is_held_back().then(|| now.plus(LEASE_RETRY_MS));
                 leader.next_deadline().into_iter().chain(again).min()
             }
-            HostedRole::Following(following) => following.wakes_at(),
+            HostedRole::Following(following) => following.wakes_at(now),
             HostedRole::None => None,
         };
         let flush_ms = Some(self.log.config().flush_ms).filter(|ms| *ms < i64::MAX);
@@ -451,7 +460,7 @@ impl Hosted {
                         self.carry_out(desk);
                     }
                 }
-                Err(error) => self.note_failure(&error),
+                Err(error) => self.note_failure(&error, desk.now.monotonic),
             }
         }
         self.release(desk)
@@ -508,8 +517,16 @@ impl Hosted {
         }
     }
 
+    /// Whether so many bytes of a client's records may be written.
+    pub(super) fn has_room_for(&self, bytes: usize, desk: &Desk) -> bool {
+        self.is_internal || self.partition.directory.admits(bytes, desk.now.monotonic)
+    }
+
     /// A full disk refuses appends and goes on; any other failure puts the directory out of service.
-    pub(super) fn note_failure(&self, error: &LogError) {
+    pub(super) fn note_failure(&self, error: &LogError, now: MonotonicMs) {
+        if matches!(error, LogError::DiskFull) {
+            self.partition.directory.note_full(now);
+        }
         if self.log.failure().is_some() {
             self.partition.directory.fail(&format!("write to {}", self.partition.name), error);
         }

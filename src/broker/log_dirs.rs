@@ -19,7 +19,9 @@ use crate::storage::checkpoint::{OffsetCheckpoint, write_partition_metadata};
 use crate::storage::disk::{self, Disk, Space};
 use crate::storage::log::{Budgets, Log, LogConfig, LogError};
 use crate::storage::log_dir::{Fate, LogDirError, PartitionDir};
-use crate::types::{BrokerEpoch, NodeId, Offset, TimestampMs, TopicPartition, Uuid, directory_id};
+use crate::types::{
+    BrokerEpoch, NodeId, Offset, TimestampMs, TopicId, TopicIdPartition, TopicPartition, Uuid, directory_id,
+};
 
 /// The log directories and what was found in them.
 #[derive(Debug)]
@@ -395,10 +397,42 @@ impl LogDirs {
     }
 
     /// Takes a deleted partition's directory out of the way, so that its name can be used again. What is done to many is
-    /// made durable by [`LogDirs::sync_retired`].
-    pub fn retire(&self, directory: &Arc<Directory>, partition: &TopicPartition) -> io::Result<Retired> {
-        let path = directory.dir().retire(partition, Fate::Delete, Uuid::new_v4())?;
-        Ok(Retired { directory: directory.clone(), path })
+    /// made durable by [`LogDirs::sync_retired`]. `None` when it is gone already, for there was not even room for a new name.
+    pub fn retire(
+        &self,
+        directory: &Arc<Directory>,
+        partition: &TopicPartition,
+    ) -> io::Result<Option<Retired>> {
+        match directory.dir().retire(partition, Fate::Delete, Uuid::new_v4()) {
+            Err(error) if disk::is_full(&error) => {
+                directory.dir().remove(&directory.dir().path_of(partition))?;
+                Ok(None)
+            }
+            path => Ok(Some(Retired { directory: directory.clone(), path: path? })),
+        }
+    }
+
+    /// The same for a partition that could not be opened, wherever it lies.
+    pub fn retire_unopened(&self, id: &TopicIdPartition, name: &TopicPartition) -> Vec<Retired> {
+        let claimed = self.contents().claim_all(name, id.topic_id);
+        let mut retired = Vec::new();
+        for (index, found) in claimed {
+            let directory = &self.directories[index];
+            if !directory.is_online() {
+                self.contents().refuse(index, found);
+                continue;
+            }
+            self.forget(directory, name);
+            match self.retire(directory, name) {
+                Ok(files) => {
+                    self.contents().have_replaced = true;
+                    retired.extend(files);
+                }
+                // It is found again at the next start, and removed then.
+                Err(error) => tracing::warn!("Could not delete {}: {error}", found.path.display()),
+            }
+        }
+        retired
     }
 
     /// After partitions were retired. One sync of a directory is enough for all of them.
@@ -453,6 +487,19 @@ impl Contents {
         }
         self.refused.remove(&(claimed.0, replica.name.clone()));
         Some(claimed)
+    }
+
+    /// Takes out all directories of a topic's partition.
+    fn claim_all(&mut self, name: &TopicPartition, of: TopicId) -> Vec<(usize, PartitionDir)> {
+        let Some(same_name) = self.unopened.get_mut(name) else { return Vec::new() };
+        let claimed: Vec<_> = same_name.extract_if(.., |(_, found)| found.topic_id == Some(of)).collect();
+        if same_name.is_empty() {
+            self.unopened.remove(name);
+        }
+        for (index, _) in &claimed {
+            self.refused.remove(&(*index, name.clone()));
+        }
+        claimed
     }
 
     fn pop(&mut self, name: &TopicPartition) -> Option<(usize, PartitionDir)> {

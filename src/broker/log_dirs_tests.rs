@@ -173,3 +173,36 @@ fn what_cannot_be_set_aside_is_set_aside_later() {
     assert_eq!(open(&dirs, replica(2, A)).unwrap().log.log_end(), Offset(0));
     assert!(dirs.unopened().is_empty());
 }
+
+#[test]
+fn a_partition_can_be_deleted_on_a_disk_that_has_no_room_for_its_new_name() {
+    let disk = SimDisk::new();
+    let dirs = dirs(&disk, &[A]);
+    let mut opened = open(&dirs, replica(1, A)).unwrap();
+    append(&mut opened);
+    disk.fail(FaultOn::Rename, "t-0", 0, io::ErrorKind::StorageFull, None);
+    assert!(dirs.retire(&opened.directory, &TopicPartition::new("t", 0)).unwrap().is_none());
+    assert!(disk.stat(Path::new("/a/t-0")).is_err() && opened.directory.is_online());
+    disk.heal();
+    assert_eq!(open(&dirs, replica(2, A)).unwrap().log.log_end(), Offset(0));
+}
+
+#[test]
+fn a_partition_that_found_no_room_to_be_opened_can_be_deleted() {
+    let disk = SimDisk::new();
+    append(&mut open(&dirs(&disk, &[A]), replica(1, A)).unwrap());
+    disk.kill();
+    disk.remove_file(Path::new("/a/t-0/00000000000000000000.index")).unwrap();
+    let dirs = dirs(&disk, &[A]);
+    disk.fail(FaultOn::Open, ".index", 0, io::ErrorKind::StorageFull, None);
+    assert!(open(&dirs, replica(1, A)).is_err_and(|error| error.may_pass()));
+    let name = TopicPartition::new("t", 0);
+    assert!(dirs.retire_unopened(&id(9, 0), &name).is_empty(), "it is of another topic");
+    let retired = dirs.retire_unopened(&id(1, 0), &name);
+    assert_eq!(retired.len(), 1);
+    assert!(dirs.take_replaced() && dirs.unopened().is_empty());
+    assert!(!dirs.has_unrecovered(&dirs.directories()[0]));
+    assert!(disk.stat(Path::new("/a/t-0")).is_err());
+    dirs.remove(&retired);
+    assert!(disk.list(Path::new("/a")).unwrap().iter().all(|entry| !entry.is_dir));
+}

@@ -21,6 +21,7 @@ mod ledger;
 pub mod mailbox;
 pub mod flusher;
 pub mod directory;
+mod room;
 pub mod partitions;
 pub mod read_replicas;
 pub mod serving;
@@ -50,6 +51,8 @@ pub mod start;
 
 #[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod room_tests;
 #[cfg(test)]
 mod shard_tests;
 #[cfg(test)]

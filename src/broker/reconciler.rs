@@ -292,8 +292,17 @@ impl Reconciler {
         let delay_ms =
             retiring.iter().flat_map(|(_, log)| log).map(|log| log.config().file_delete_delay_ms).min();
         let (dirs, checkpoints) = (self.dirs.clone(), self.checkpoints.clone());
-        let retired = blocking(move || retire(&dirs, &checkpoints, retiring)).await;
-        if let Some(delay_ms) = delay_ms {
+        let retired = blocking(move || {
+            let unopened: Vec<Retired> =
+                stops.iter().flat_map(|stop| dirs.retire_unopened(&stop.id, &stop.name)).collect();
+            let mut retired = retire(&dirs, &checkpoints, retiring);
+            dirs.sync_retired(&unopened);
+            retired.extend(unopened);
+            retired
+        });
+        let retired = retired.await;
+        if !retired.is_empty() {
+            let delay_ms = delay_ms.unwrap_or(self.settings.default_log().file_delete_delay_ms);
             let _ = self.chores.send(Chore::Remove { retired, delay_ms });
         }
     }
@@ -360,7 +369,7 @@ fn retire(
         partition.directory.flush.forget(&partition.id);
         drop(log);
         match dirs.retire(&partition.directory, &partition.name) {
-            Ok(files) => retired.push(files),
+            Ok(files) => retired.extend(files),
             Err(error) => partition.directory.fail(&format!("delete {}", partition.name), &error),
         }
     }

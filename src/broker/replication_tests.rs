@@ -15,7 +15,7 @@ use super::messages::{
 };
 use super::partitions::{Partition, Role};
 use super::reply::Gathered;
-use super::rig::{Rig, follow, id, lead, records};
+use super::rig::{Rig, follow, id, lead, leave_free, records};
 use super::serving::{NotServed, ReadFrom, ReadRefused, fetched, led_view, read};
 use super::waiters::Bound;
 use crate::replica::{
@@ -531,4 +531,85 @@ fn a_leader_that_knows_no_epoch_so_old_names_the_end_of_the_log_before() {
     }
     settle(&mut two, &mut one);
     assert_eq!(two.ends(), (0, 0, 0, 0));
+}
+
+#[test]
+fn a_follower_without_room_waits_calmly_hears_of_deletions_and_goes_on_by_itself() {
+    const RESERVE: u64 = 50_000;
+    let (mut leader, mut follower) = pair(LogConfig::default());
+    let _ = produce(&mut leader, Acks::All, &["a", "b"]);
+    settle(&mut follower, &mut leader);
+    follower.rig.directory.keep_free(RESERVE);
+    leave_free(&follower.disk, RESERVE - 1);
+    // Without records there is nothing to find room for.
+    for _ in 0..3 {
+        assert!(exchange(&mut follower, &mut leader));
+    }
+    let _ = produce(&mut leader, Acks::Leader, &["c"]);
+    leader.rig.flush();
+    let mut exchanges = 0;
+    for _ in 0..60 {
+        exchanges += usize::from(exchange(&mut follower, &mut leader));
+        follower.rig.pass(500);
+    }
+    assert!((4..=7).contains(&exchanges), "{exchanges} in half a minute");
+    assert_eq!(follower.ends(), (0, 2, 2, 2));
+    // What is deleted at the leader is what can make room here.
+    let deleting = leader.rig.partitions.delete_records(1000, vec![(P, Some(Offset(2)))]).now_or_never();
+    assert!(deleting.is_some());
+    leader.rig.pump();
+    for _ in 0..11 {
+        exchange(&mut follower, &mut leader);
+        follower.rig.pass(500);
+    }
+    assert_eq!(follower.ends(), (2, 2, 2, 2));
+    leave_free(&follower.disk, 2 * RESERVE);
+    follower.rig.directory.measure(0, follower.rig.now.monotonic);
+    follower.rig.pass(500);
+    assert!(exchange(&mut follower, &mut leader), "it does not wait for the end of its pause");
+    assert_eq!(follower.ends().3, 3);
+}
+
+/// What a wire or a memory has damaged on the way is not appended, and comes whole the next time.
+#[test]
+fn damaged_records_of_a_leader_are_not_appended_and_are_fetched_again() {
+    let (mut leader, mut follower) = pair(LogConfig::default());
+    let _ = produce(&mut leader, Acks::All, &["a", "b"]);
+    settle(&mut follower, &mut leader);
+    let _ = produce(&mut leader, Acks::All, &["c", "d"]);
+    leader.rig.flush();
+    let len = serve_records(&follower, &mut leader).1.len();
+    // Each byte of the batch: what it announces is damaged, or what it holds.
+    for at in 0..len {
+        let (asked, records, high_watermark) = serve_records(&follower, &mut leader);
+        let mut damaged = records.to_vec();
+        damaged[at] ^= 0x10;
+        // Outside of what the checksum covers are the base offset, the length, the leader epoch and the magic.
+        let is_covered = at >= 17;
+        let said = LeaderAnswer::Records {
+            asked,
+            records: damaged.into(),
+            high_watermark,
+            log_start: Offset(0),
+            counts_flushed: true,
+        };
+        if !is_covered {
+            continue;
+        }
+        answer(&mut follower, said);
+        assert_eq!(follower.partition.view().log_end, Offset(2), "byte {at}");
+        follower.rig.pass(1_000);
+        follower.hear();
+    }
+    settle(&mut follower, &mut leader);
+    assert_eq!(follower.ends(), (0, 4, 4, 4));
+    assert_eq!(follower.bytes(), leader.bytes());
+}
+
+fn serve_records(follower: &Node, leader: &mut Node) -> (FetchFrom, Bytes, Offset) {
+    let wants = follower.wants[&leader.id];
+    match serve(follower, leader, &wants) {
+        LeaderAnswer::Records { asked, records, high_watermark, .. } => (asked, records, high_watermark),
+        other => panic!("{other:?}"),
+    }
 }

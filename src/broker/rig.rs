@@ -18,9 +18,10 @@ use super::reply::Gathered;
 use super::shard::Shard;
 use crate::replica::{Acks, BrokerStanding, FollowerConfig, Registration, ReplicaConfig, Term};
 use crate::storage::checkpoint::MetaProperties;
-use crate::storage::disk::Disk;
+use crate::storage::disk::{Disk, OpenMode};
 use crate::storage::log::{Budgets, Log, LogConfig, OpenArgs, Origin, ReadPlan};
 use crate::storage::log_dir::{Claim, LogDir, Owner};
+use crate::storage::sim_disk::SimDisk;
 use crate::types::{
     BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch, PartitionIndex, TimestampMs, TopicIdPartition,
     TopicPartition, Uuid,
@@ -231,6 +232,14 @@ impl Rig {
         self.now.monotonic.0 += ms;
         self.tell(Message::Tick);
     }
+}
+
+/// Fills the disk so that so many bytes of it are free.
+pub(super) fn leave_free(disk: &SimDisk, bytes: u64) {
+    const CAPACITY: u64 = 1 << 24;
+    let filler = disk.open(Path::new("/filler"), OpenMode::Truncate).expect("a file");
+    filler.set_len(CAPACITY - disk.used() - bytes).expect("filled");
+    disk.set_capacity(Some(CAPACITY));
 }
 
 /// The bytes that a consumer may read.

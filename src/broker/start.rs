@@ -3,6 +3,7 @@
 //! Must not know sockets. Invariant: nothing is acknowledged before the logs are open and the registration of this process is
 //! in the metadata.
 
+use std::collections::HashSet;
 use std::io;
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -40,7 +41,7 @@ use crate::config::BrokerConfig;
 use crate::controller::MetadataHandle;
 use crate::metadata::brokers::Endpoint;
 use crate::storage::disk::{Disk, DiskLock};
-use crate::storage::log::{Budgets, Log};
+use crate::storage::log::{Budgets, Log, LogError};
 use crate::storage::log_dir::LogDir;
 use crate::types::{BrokerEpoch, NodeId, Uuid};
 
@@ -131,7 +132,7 @@ pub async fn start(
     let (lease, silence, waits) = (Lease::expired(), PeerSilence::default(), DiskWaits::default());
     let shards = start_shards(id, &config.at(&metadata.image()).broker, &outlets, &lease, &waits)?;
     let failure = Arc::new(Notify::new());
-    let directories = directories(log_dirs, &shards, &failure, &waits);
+    let directories = directories(log_dirs, &shards, &failure, &waits, reserve(&config.latest().broker));
     let partitions = Partitions::new(shards);
     let budgets = Budgets::new(TAIL_BYTES, TAIL_BYTES_PER_LOG, open_files);
     let scanned = disk.clone();
@@ -223,11 +224,18 @@ fn start_upkeep(
 ) -> io::Result<Upkeep> {
     let broker = config.latest().broker.clone();
     let secret = Uuid::new_v4().as_u128();
+    let reserving = config.clone();
+    let reserve = move || reserve(&reserving.latest().broker);
     Ok(Upkeep {
-        periodic: checkpoints::spawn(checkpoints.clone(), intervals(&broker))?,
+        periodic: checkpoints::spawn(checkpoints.clone(), intervals(&broker), reserve)?,
         retention: retention::spawn(partitions.clone(), retention_times(&broker))?,
         cleaner: Cleaner::start(partitions.clone(), checkpoints.clone(), config, secret)?,
     })
+}
+
+/// What each log directory keeps free of records.
+fn reserve(config: &BrokerConfig) -> u64 {
+    u64::try_from(config.log_dir_reserve_bytes).unwrap_or(0)
 }
 
 impl Upkeep {
@@ -275,10 +283,12 @@ fn directories(
     shards: &[ShardSender],
     failure: &Arc<Notify>,
     waits: &DiskWaits,
+    reserve: u64,
 ) -> Vec<Arc<Directory>> {
     let with_index = log_dirs.into_iter().enumerate();
     let directories = with_index.map(|(index, dir)| {
         let directory = Directory::new(index, dir, shards.to_vec(), DEFAULT_THREADS);
+        directory.keep_free(reserve);
         Arc::new(directory.with_failure_signal(failure.clone()).with_waits(waits.clone()))
     });
     directories.collect()
@@ -333,10 +343,13 @@ impl RunningBroker {
         let logs = handles.partitions.close().await;
         let (dirs, epoch) = (handles.log_dirs, handles.lifecycle.epoch());
         blocking(move || {
-            close_logs(logs);
+            let incomplete = close_logs(logs);
             checkpoints.write_all();
-            // A log that could not be opened still has to be recovered.
-            checkpoints.write_clean_shutdown(epoch, |directory| !dirs.has_unrecovered(directory));
+            // A log that could not be opened, or closed as it should be, still has to be recovered.
+            let is_complete = |directory: &Directory| !incomplete.contains(&directory.index());
+            checkpoints.write_clean_shutdown(epoch, |directory| {
+                !dirs.has_unrecovered(directory) && is_complete(directory)
+            });
             let release = |directory: &Arc<Directory>| {
                 directory.flush.close();
                 directory.dir().release()
@@ -347,18 +360,29 @@ impl RunningBroker {
     }
 }
 
-/// Closes logs side by side: what it takes is mostly waiting for the disk.
-fn close_logs(logs: Vec<(Arc<Partition>, Log)>) {
+/// Closes logs side by side: what it takes is mostly waiting for the disk. Gives the directories with logs that found no room
+/// for all of their files.
+fn close_logs(logs: Vec<(Arc<Partition>, Log)>) -> HashSet<usize> {
+    let incomplete = Mutex::new(HashSet::new());
     let threads = DEFAULT_THREADS.min(logs.len());
     let logs = Mutex::new(logs.into_iter());
     let next = || logs.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || {
         while let Some((partition, mut log)) = next() {
-            // A log whose directory has failed is closed as it is.
-            if let Err(error) = log.close()
-                && partition.directory.is_online()
-            {
-                partition.directory.fail(&format!("close {}", partition.name), &error);
+            let directory = &partition.directory;
+            match log.close() {
+                Err(LogError::DiskFull) => {
+                    let mut incomplete = incomplete.lock().unwrap_or_else(PoisonError::into_inner);
+                    if incomplete.insert(directory.index()) {
+                        let path = directory.path().display();
+                        tracing::warn!("No room to close logs in {path}: the next start has to check them");
+                    }
+                }
+                // A log whose directory has failed is closed as it is.
+                Err(error) if directory.is_online() => {
+                    directory.fail(&format!("close {}", partition.name), &error);
+                }
+                _ => {}
             }
         }
     };
@@ -368,6 +392,7 @@ fn close_logs(logs: Vec<(Arc<Partition>, Log)>) {
         }
         work();
     });
+    incomplete.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits for the syncs that are under way; a disk that hangs holds nobody up for long.

@@ -23,6 +23,7 @@ use crate::storage::checkpoint::{
 };
 use crate::storage::disk::{Disk, RealDisk};
 use crate::storage::log::Origin;
+use crate::storage::sim_disk::SimDisk;
 use crate::types::{
     BrokerEpoch, DirectoryId, Offset, PartitionIndex, TopicId, TopicIdPartition, TopicPartition, Uuid,
     directory_id,
@@ -47,11 +48,15 @@ pub(super) fn layers(overrides: &[(&str, &str)]) -> Layers {
 
 /// A quorum of one with a new cluster's metadata.
 pub(super) async fn run_quorum(dir: &Path) -> (MetadataHandle, Controller) {
+    run_quorum_on(Arc::new(RealDisk), dir).await
+}
+
+async fn run_quorum_on(disk: Arc<dyn Disk>, dir: &Path) -> (MetadataHandle, Controller) {
     let config = ControllerConfig {
         node_id: ME,
         cluster_id: "test".into(),
         dir: dir.to_owned(),
-        disk: Arc::new(RealDisk),
+        disk,
         me: Member::default(),
         voters: BTreeMap::from([(ME, Member::default())]),
         addresses: BTreeMap::new(),
@@ -77,8 +82,16 @@ impl Node {
         log_dirs: &[(&Path, Option<DirectoryId>)],
         overrides: &[(&str, &str)],
     ) -> Node {
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        let (metadata, controller) = run_quorum(dir).await;
+        Node::start_with(Arc::new(RealDisk), dir, log_dirs, overrides).await
+    }
+
+    async fn start_with(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        log_dirs: &[(&Path, Option<DirectoryId>)],
+        overrides: &[(&str, &str)],
+    ) -> Node {
+        let (metadata, controller) = run_quorum_on(Arc::clone(&disk), dir).await;
         let config = Arc::new(DynamicConfig::new(ME, layers(overrides)));
         let settings = duty_settings(config.clone(), "PLAINTEXT".into());
         let (active, duties) = ActiveController::new(metadata.clone(), metadata.office(), Some(ME), settings);
@@ -444,4 +457,45 @@ async fn leaving_in_an_orderly_way_can_be_switched_off() {
         assert_eq!(!node.metadata.image().brokers.is_active(ME), leaves);
         node.controller.shutdown().await;
     }
+}
+
+#[tokio::test]
+async fn a_broker_starts_on_a_disk_without_a_free_byte_and_topics_can_be_deleted() {
+    let sim = SimDisk::new();
+    let dir = Path::new("/data");
+    sim.create_dir_all(dir).unwrap();
+    let start = async || {
+        let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+        let overrides = [("log.segment.delete.delay.ms", "0")];
+        Node::start_with(disk, dir, &[(dir, Some(DIRECTORY_ID))], &overrides).await
+    };
+    let mut node = start().await;
+    node.create("kept", 1, 1).await;
+    node.create("deleted", 2, 1).await;
+    for topic in [1, 2] {
+        node.produce(id(topic, 0), &["x", "y"]).await;
+    }
+    let ballast = vec![b'v'; 900_000];
+    node.produce(id(2, 0), &[std::str::from_utf8(&ballast).unwrap()]).await;
+    // It runs full, and stops in an orderly way.
+    sim.set_capacity(Some(sim.used()));
+    node.stop().await;
+
+    let mut node = start().await;
+    let refused = async |node: &Node| {
+        let appends: Vec<(TopicIdPartition, Bytes)> = vec![(id(1, 0), records(&["z"]))];
+        let answers = node.handles.partitions.produce(Some(Acks::All), Origin::Client, 30_000, appends).await;
+        answers.all().await.pop().unwrap().is_err()
+    };
+    assert!(refused(&node).await);
+    assert!(node.readable(id(1, 0)) > 0);
+    node.delete(2).await;
+    // The files go, it is seen that they have, and records are taken again.
+    while refused(&node).await {
+        tokio::task::yield_now().await;
+    }
+    node.stop().await;
+    let node = start().await;
+    assert!(node.readable(id(1, 0)) > 0);
+    node.stop().await;
 }

@@ -18,7 +18,7 @@ impl Hosted {
         let advanced = self.log.advance_log_start(at);
         // What is left is found by retention.
         let deleted = advanced.and_then(|()| self.log.delete_before_start(SEGMENTS_AT_A_TIME));
-        let doomed = deleted.inspect_err(|error| self.note_failure(error))?;
+        let doomed = deleted.inspect_err(|error| self.note_failure(error, desk.now.monotonic))?;
         self.doom(doomed, desk);
         Ok(())
     }
@@ -41,8 +41,11 @@ impl Hosted {
         let Retained { doomed, more } = match retained {
             Ok(retained) => retained,
             Err(error) => {
-                self.note_failure(&error);
-                tracing::warn!(partition = %self.partition.name, "retention: {error}");
+                self.note_failure(&error, desk.now.monotonic);
+                // Of a full disk the directory has told.
+                if !matches!(error, LogError::DiskFull) {
+                    tracing::warn!(partition = %self.partition.name, "retention: {error}");
+                }
                 return false;
             }
         };
@@ -92,7 +95,7 @@ impl Hosted {
     fn swap(&mut self, cleaned: &Cleaned, desk: &Desk) -> Result<(), SwapError> {
         let doomed = self.log.swap_in(cleaned).inspect_err(|error| {
             if let SwapError::Log(error) = error {
-                self.note_failure(error);
+                self.note_failure(error, desk.now.monotonic);
             }
         })?;
         self.doom(Some(doomed), desk);

@@ -54,6 +54,7 @@ typed_config! {
         auto_create_topics_enable: bool = "auto.create.topics.enable",
         min_insync_replicas: i32 = "min.insync.replicas",
         cordoned_log_dirs: Vec<String> = "cordoned.log.dirs",
+        log_dir_reserve_bytes: i64 = "log.dir.reserve.bytes",
         log_cleaner_enable: bool = "log.cleaner.enable",
         log_cleaner_threads: i32 = "log.cleaner.threads",
         log_cleaner_io_max_bytes_per_second: f64 = "log.cleaner.io.max.bytes.per.second",

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use openraft::storage::LogFlushed;
 use tokio::sync::oneshot;
 
+use crate::controller::ballast::Ballast;
 use crate::controller::frame::Frame;
 use crate::controller::hard_state::{HardState, HardStateFile};
 use crate::controller::log_files::LogFiles;
@@ -86,6 +87,9 @@ pub struct LogThread {
     state_file: HardStateFile,
     state: HardState,
     status: Arc<ThreadStatus>,
+    ballast: Ballast,
+    /// Some of the ballast was given up.
+    has_given: bool,
     /// Why the disk is not to be trusted any more.
     failure: Option<(io::ErrorKind, String)>,
     /// Appends that are written but not synced.
@@ -98,8 +102,10 @@ impl LogThread {
         state_file: HardStateFile,
         state: HardState,
         status: Arc<ThreadStatus>,
+        ballast: Ballast,
     ) -> LogThread {
-        LogThread { log, state_file, state, status, failure: None, unsynced: Vec::new() }
+        let (has_given, failure, unsynced) = (false, None, Vec::new());
+        LogThread { log, state_file, state, status, ballast, has_given, failure, unsynced }
     }
 
     /// Serves commands until `Stop` or until nobody can send any more.
@@ -162,10 +168,15 @@ impl LogThread {
         })
     }
 
-    /// Appends; a full disk is waited for, since nothing is lost by it and room may be made.
+    /// Appends; a full disk is waited for once the ballast is used up, since nothing is lost by it and room may be made.
     fn append(&mut self, first: u64, payloads: &[Bytes], committed: u64) -> io::Result<()> {
         loop {
             match self.log.append(first, payloads, committed) {
+                Err(error) if disk::is_full(&error) && self.ballast.give() => {
+                    if !std::mem::replace(&mut self.has_given, true) {
+                        tracing::error!("no room for the metadata log but what was kept for it");
+                    }
+                }
                 Err(error) if disk::is_full(&error) && !self.status.stopping.load(Ordering::Relaxed) => {
                     if !self.status.disk_is_full.swap(true, Ordering::Relaxed) {
                         tracing::error!("no room for the metadata log; changes wait until there is");
@@ -175,6 +186,9 @@ impl LogThread {
                 result => {
                     if self.status.disk_is_full.swap(false, Ordering::Relaxed) && result.is_ok() {
                         tracing::info!("there is room for the metadata log again");
+                    }
+                    if self.has_given {
+                        self.has_given = !self.ballast.refill();
                     }
                     return result;
                 }

@@ -5,7 +5,7 @@
 //! committed, `state_machine` applies it and publishes the image, and the answers leave.
 //!
 //! In reading order: `raft_types` (what openraft is instantiated with), `deciding` and `proposer`, `state_machine`,
-//! `snapshot` and `snapshot_keeper`, then the log: `raft_store` (what openraft calls), `log_thread` (who writes),
+//! `snapshot` and `snapshot_keeper`, then the log: `raft_store` (what openraft calls), `log_thread` (who writes, with `ballast`),
 //! `log_files` with `log_segment`, `frame`, `codec` and `hard_state` (what is on disk). Then the other members: `rpc`
 //! (messages), `peers` (where they are), `network` (how openraft calls them), `service` (what they ask of this one, with
 //! `receiving` for snapshots), `observers` and `learners` (the leader's side of those without a vote), `observer` (their own
@@ -22,6 +22,7 @@ mod snapshot;
 mod snapshot_keeper;
 mod raft_store;
 mod log_thread;
+mod ballast;
 mod log_files;
 mod log_segment;
 mod frame;

@@ -17,6 +17,7 @@ use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{AnyError, EntryPayload, LogState, OptionalSend, RaftLogReader, StorageIOError};
 use tokio::sync::oneshot;
 
+use crate::controller::ballast::Ballast;
 use crate::controller::codec;
 use crate::controller::hard_state::{HardStateFile, OpenStateError};
 use crate::controller::log_files::{Bounds, LogFiles, OpenLogError};
@@ -87,7 +88,8 @@ impl LogStore {
         let (state_file, state) = HardStateFile::open(&*disk, dir, in_use)?;
         let bounds =
             Bounds { first: state.purged.map_or(0, |purged| purged.index + 1), durable: state.durable };
-        let log = LogFiles::open(disk, dir, segment_bytes, bounds)?;
+        let log = LogFiles::open(Arc::clone(&disk), dir, segment_bytes, bounds)?;
+        let ballast = Ballast::new(disk, dir);
         let committed = state.committed.max(log.committed_at_open()).min(log.next());
         let memory = Memory {
             vote: state.vote,
@@ -100,7 +102,7 @@ impl LogStore {
         let status = Arc::new(ThreadStatus::default());
         let (commands, receiver) = mpsc::channel();
         let (ended, has_ended) = oneshot::channel();
-        let thread = LogThread::new(log, state_file, state, Arc::clone(&status));
+        let thread = LogThread::new(log, state_file, state, Arc::clone(&status), ballast);
         std::thread::Builder::new()
             .name("metadata-log".into())
             .stack_size(THREAD_STACK_BYTES)

@@ -19,6 +19,9 @@ use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset};
 /// The first pause after an error; each further one is twice as long. Short, because most errors are those of an
 /// election that not everybody has heard of yet.
 const BACKOFF_MIN_MS: i64 = 20;
+/// The pause of a follower for whose records there is no room. It asks again although there may be none still, to hear of
+/// records that were deleted at the leader: that makes room.
+const NO_ROOM_PAUSE_MS: i64 = 5_000;
 
 #[derive(Debug)]
 pub struct Follower {
@@ -225,7 +228,19 @@ impl Follower {
                 }
                 self.follow_offsets(high_watermark, log_start, out);
             }
-            Err(failure) => self.failed(failure, now, out),
+            Err(failure) => {
+                self.failed(failure, now, out);
+                if matches!(failure, LocalFailure::DiskFull | LocalFailure::NoRoom) {
+                    self.follow_offsets(high_watermark, log_start, out);
+                }
+            }
+        }
+    }
+
+    /// There is room again, for which this follower has waited.
+    pub fn has_room(&mut self) {
+        if matches!(self.state, FollowerState::Delayed { out_of_range: false, .. }) {
+            self.state = FollowerState::Fetching;
         }
     }
 
@@ -363,6 +378,10 @@ impl Follower {
     fn failed(&mut self, failure: LocalFailure, now: MonotonicMs, out: &mut Vec<FollowerEffect>) {
         match failure {
             LocalFailure::Corrupt | LocalFailure::DiskFull => self.delay(false, now),
+            LocalFailure::NoRoom => {
+                let until = now.plus(NO_ROOM_PAUSE_MS);
+                self.state = FollowerState::Delayed { until, out_of_range: false };
+            }
             LocalFailure::Unfit => self.stop(Stopped::Unfit, out),
             LocalFailure::Storage => self.stop(Stopped::Storage, out),
         }

@@ -54,6 +54,7 @@ fn failure(flags: &[&str]) -> Option<LocalFailure> {
     flags.iter().find_map(|flag| match *flag {
         "corrupt" => Some(LocalFailure::Corrupt),
         "full" => Some(LocalFailure::DiskFull),
+        "no-room" => Some(LocalFailure::NoRoom),
         "unfit" => Some(LocalFailure::Unfit),
         "storage" => Some(LocalFailure::Storage),
         _ => None,

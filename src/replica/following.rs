@@ -127,6 +127,8 @@ pub enum LocalFailure {
     Corrupt,
     /// There is no room now.
     DiskFull,
+    /// Records are not even tried to be written, for there is no room and whoever appends will say when there is.
+    NoRoom,
     /// The log does not take these records, and will not the next time.
     Unfit,
     /// The log directory is out of service.

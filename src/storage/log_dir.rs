@@ -17,7 +17,7 @@ use super::checkpoint::{
     CLEAN_SHUTDOWN_FILE, CleanShutdown, MetaProperties, OffsetCheckpoint, read_clean_shutdown, read_offsets,
     read_partition_metadata, write_clean_shutdown, write_partition_metadata,
 };
-use super::disk::{Disk, DiskLock, remove_if_exists};
+use super::disk::{Disk, DiskLock, Space, remove_if_exists};
 use super::locked;
 use super::log::{Budgets, Log, LogConfig, LogError, OpenArgs};
 use crate::types::{BrokerEpoch, Offset, TimestampMs, TopicId, TopicPartition, Uuid};
@@ -90,6 +90,11 @@ impl LogDir {
 
     pub fn properties(&self) -> &MetaProperties {
         &self.properties
+    }
+
+    /// How large the file system is that it lies on, and what is free.
+    pub fn space(&self) -> io::Result<Space> {
+        self.disk.space(&self.path)
     }
 
     /// How the directory was left; `None` when not in an orderly way.

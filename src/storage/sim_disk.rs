@@ -296,7 +296,7 @@ impl SimDisk {
         locked(&self.state).now = now;
     }
 
-    /// The bytes of all files.
+    /// The bytes of all files that have a name.
     pub fn used(&self) -> u64 {
         locked(&self.state).used()
     }
@@ -304,11 +304,14 @@ impl SimDisk {
 
 impl State {
     fn used(&self) -> u64 {
-        let len = |node: &Node| match node {
-            Node::File { content, .. } => content.live.len() as u64,
-            Node::Dir { .. } => 0,
-        };
-        self.nodes.values().map(len).sum()
+        let (mut used, mut left) = (0, vec![ROOT]);
+        while let Some(node) = left.pop().and_then(|id| self.nodes.get(&id)) {
+            match node {
+                Node::File { content, .. } => used += content.live.len() as u64,
+                Node::Dir { names, .. } => left.extend(names.live.values()),
+            }
+        }
+        used
     }
 
     fn inject(&mut self, on: FaultOn, name: &str) -> io::Result<()> {

@@ -14,6 +14,8 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("Directories that get no new partitions; `*` stands for all."),
     boolean("log.flush.before.ack", "true").high().cluster_wide().ours()
         .doc("Whether acks=1 and acks=all are answered, and records shown to consumers, only once they are safely on disk. Off trusts the operating system's cache as Kafka does."),
+    long("log.dir.reserve.bytes", "268435456").at_least(0).cluster_wide().ours()
+        .doc("How much of a log directory's file system is left free of records: below that, produce requests are refused and followers wait, so that metadata, offsets and deletions still find room. No more than a tenth of the file system; 0 keeps nothing."),
     int("num.partitions", "1").at_least(1)
         .doc("How many partitions a topic gets whose creator does not say."),
     boolean("auto.create.topics.enable", "true").high()

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::{log_dir, run_node, topic};
+use super::{log_dir, run_node, topic, topics_in};
 use crate::controller::hard_state::{HardState, HardStateFile};
 use crate::controller::log_files::{Bounds, LogFiles};
 use crate::controller::raft_types::{LogId, Vote};
@@ -268,7 +268,8 @@ async fn a_full_disk_is_waited_for() {
     let disk: Arc<dyn Disk> = Arc::new(sim.clone());
     disk.create_dir_all(dir()).unwrap();
     let (handle, node) = run_node(&disk, dir()).await;
-    sim.set_capacity(Some(sim.used()));
+    // Not even what the ballast gives up is enough.
+    sim.fail(FaultOn::Write, ".raftlog", 0, std::io::ErrorKind::StorageFull, None);
     let change = handle.run(|_| Decision::new(vec![topic(0)], ()));
     let mut change = std::pin::pin!(change);
     let unanswered = tokio::select! {
@@ -277,11 +278,29 @@ async fn a_full_disk_is_waited_for() {
         () = until(|| node.disk_is_full()) => true,
     };
     assert!(unanswered);
-    sim.set_capacity(None);
+    sim.heal();
     change.await.unwrap();
     assert!(!node.disk_is_full());
     node.shutdown().await;
     assert!(sim.list(&log_dir(dir())).unwrap().len() >= 2);
+}
+
+#[tokio::test]
+async fn a_node_starts_and_changes_things_on_a_disk_without_a_free_byte() {
+    let sim = SimDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    disk.create_dir_all(dir()).unwrap();
+    let (_, node) = run_node(&disk, dir()).await;
+    node.shutdown().await;
+    sim.set_capacity(Some(sim.used()));
+    for start in 0..3 {
+        let (handle, node) = run_node(&disk, dir()).await;
+        for nth in 0..100 {
+            handle.run(move |_| Decision::new(vec![topic(start * 100 + nth)], ())).await.unwrap();
+        }
+        assert_eq!(topics_in(&handle.image()).len() as u64, (start + 1) * 100);
+        node.shutdown().await;
+    }
 }
 
 async fn until(mut condition: impl FnMut() -> bool) {

@@ -478,3 +478,28 @@ fn a_cut_leaves_transactions_undecided_whose_markers_are_not_committed() {
         assert_eq!(log.last_stable(), Offset(3));
     }
 }
+
+#[test]
+fn a_log_that_finds_no_room_when_it_is_closed_loses_nothing_and_says_so() {
+    // Its index waits in memory, or its producers do.
+    for name in [".timeindex", ".index", ".snapshot"] {
+        let disk = SimDisk::new();
+        let mut log = new_log(&disk, small_segments());
+        for sequence in 0..4 {
+            let mut builder = crate::wire::batch_builder::BatchBuilder::new().producer(
+                crate::types::ProducerId(1),
+                crate::types::ProducerEpoch(0),
+                sequence,
+            );
+            builder.push(TimestampMs(1000), None, Some(&[b'v'; 100]), &[]);
+            log.append_as_leader(&builder.build().unwrap(), LeaderEpoch(0), Origin::Client, NOW).unwrap();
+        }
+        let before = read_all(&log.view());
+        disk.fail(FaultOn::Write, name, 0, io::ErrorKind::StorageFull, None);
+        assert!(matches!(log.close(), Err(LogError::DiskFull)), "{name}");
+        assert!(matches!(append(&mut log, 1), Err(AppendError::Log(LogError::Poisoned(_)))));
+        disk.heal();
+        let log = reopen(&disk, small_segments(), 4, false);
+        assert_eq!((read_all(&log.view()), log.producers().is_empty()), (before, false), "{name}");
+    }
+}

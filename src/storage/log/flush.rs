@@ -160,17 +160,18 @@ impl Log {
     }
 
     /// Flushes on the calling thread, completes the files as a closed log has them, and takes no more changes. An idle log
-    /// costs nothing.
+    /// costs nothing. When there is no room to complete them, the log is closed, and must be recovered when it is opened.
     pub fn close(&mut self) -> Result<(), LogError> {
         self.check_in_service()?;
-        if self.touched {
-            let completed = self.complete_files();
-            self.or_poison("close", completed)?;
+        let completed = if self.touched { self.complete_files() } else { Ok(()) };
+        let completed = self.or_full("close", completed);
+        if !matches!(completed, Ok(()) | Err(LogError::DiskFull)) {
+            return completed;
         }
         self.flush()?;
         self.tail.clear();
         self.poison("closed");
-        Ok(())
+        completed
     }
 
     fn complete_files(&mut self) -> io::Result<()> {

@@ -73,6 +73,9 @@ pub enum Command {
     /// Look into the cluster's metadata on disk, while the node is stopped
     #[command(subcommand)]
     Metadata(MetadataCommand),
+    /// Look into the files of partitions
+    #[command(subcommand)]
+    Log(LogCommand),
     /// Print the completion script of a shell
     Completions {
         #[arg(value_enum)]
@@ -153,6 +156,51 @@ pub struct FormatArgs {
     /// Let this node find its quorum when it starts
     #[arg(short = 'N', long)]
     pub no_initial_controllers: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum LogCommand {
+    /// Print what is in segments, indexes and snapshots, as kafka-dump-log.sh does
+    Dump(DumpArgs),
+}
+
+/// `log dump`; names are those of `kafka-dump-log.sh`.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("what").required(true).multiple(true).args(["files", "paths"])))]
+pub struct DumpArgs {
+    /// The files, separated by commas
+    #[arg(long, value_name = "FILES", value_delimiter = ',')]
+    pub files: Vec<PathBuf>,
+    /// Files, or directories of partitions
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Print keys and values of records
+    #[arg(long)]
+    pub print_data_log: bool,
+    /// Print each record, and not the batches alone
+    #[arg(long)]
+    pub deep_iteration: bool,
+    /// Leave out what surrounds keys and values, and control records
+    #[arg(long)]
+    pub skip_record_metadata: bool,
+    /// Read no more than so many bytes of each segment
+    #[arg(long, value_name = "BYTES")]
+    pub max_bytes: Option<u64>,
+    /// Compare indexes with their segments without printing the entries
+    #[arg(long)]
+    pub verify_index_only: bool,
+    /// Only say whether a start would take the indexes as they are
+    #[arg(long)]
+    pub index_sanity_check: bool,
+    /// Show the records of __consumer_offsets
+    #[arg(long)]
+    pub offsets_decoder: bool,
+    /// Show the records of __transaction_state
+    #[arg(long)]
+    pub transaction_log_decoder: bool,
+    /// Show the records of __cluster_metadata, from a log of Kafka's or a snapshot
+    #[arg(long)]
+    pub cluster_metadata_decoder: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,6 +3,7 @@
 mod args;
 mod bootstrap;
 mod dev;
+mod dump;
 mod directories;
 mod file_limit;
 mod health;
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 use clap::{CommandFactory, Parser};
 use tracing::level_filters::LevelFilter;
 
-use args::{Cli, Command, ConfigCommand, Settings};
+use args::{Cli, Command, ConfigCommand, LogCommand, Settings};
 
 use crate::broker::loggers::Loggers;
 use crate::config::{self, Config, Sources};
@@ -43,6 +44,7 @@ pub fn main() -> ExitCode {
         Some(Command::Health(args)) => load(args.settings)
             .and_then(|config| health::run(&config, args.address, Duration::from_millis(args.timeout))),
         Some(Command::Metadata(command)) => metadata::run(command),
+        Some(Command::Log(LogCommand::Dump(args))) => dump::run(&args),
         Some(Command::Completions { shell }) => {
             clap_complete::generate(shell, &mut Cli::command(), "floodmark", &mut std::io::stdout());
             Ok(())

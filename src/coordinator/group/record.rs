@@ -5,6 +5,7 @@
 //! streams groups) is told apart from damage, for it is none.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use serde_json::Value as Json;
 
 use super::super::Encode;
 use crate::wire::messages::StrBytes;
@@ -58,6 +59,18 @@ macro_rules! records {
         }
 
         impl Record {
+            /// The type of the key, its fields, and those of the value, which was written at `version`.
+            pub fn to_json(&self, version: i16) -> Result<(i16, Json, Option<Json>), RecordError> {
+                match self {
+                    $(Record::$variant(key, value) => {
+                        let key = codec::to_json(key, 0).map_err(|error| malformed::<$key>(&error))?;
+                        let value = value.as_ref().map(|value| codec::to_json(value, version));
+                        let value = value.transpose().map_err(|error| malformed::<$value>(&error))?;
+                        Ok(($key::KEY, key, value))
+                    })*
+                }
+            }
+
             /// The record in these bytes; `None` when its type is not known.
             pub fn decode(mut key: Bytes, value: Option<Bytes>) -> Result<Option<Record>, RecordError> {
                 let size = key.len();

@@ -46,7 +46,7 @@ impl State {
         self as i8
     }
 
-    fn from_id(id: i8) -> Option<State> {
+    pub fn from_id(id: i8) -> Option<State> {
         State::ALL.into_iter().find(|state| state.id() == id)
     }
 

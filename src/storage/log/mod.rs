@@ -49,6 +49,7 @@ mod snapshots;
 mod time_index;
 mod truncate;
 pub mod verify;
+pub mod dump;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -137,7 +137,7 @@ fn encode(txn: &AbortedTxn) -> [u8; ENTRY_LEN] {
     entry
 }
 
-fn decode(entry: &[u8; ENTRY_LEN]) -> io::Result<AbortedTxn> {
+pub(super) fn decode(entry: &[u8; ENTRY_LEN]) -> io::Result<AbortedTxn> {
     let (version, fields) = entry.split_at(2);
     if version != VERSION.to_be_bytes() {
         return Err(io::Error::new(

@@ -1,6 +1,19 @@
 //! The control records in a snapshot of Kafka's metadata log: those that frame it, and those of the quorum (KIP-853).
 
 messages! {
+    /// A leader's term begins.
+    message LeaderChangeMessage (data 0, versions "0-1", flexible "0+") {
+        version: int16 "0+",
+        leader_id: int32 "0+",
+        voters: [LeaderChangeVoter] "0+",
+        granting_voters: [LeaderChangeVoter] "0+",
+    }
+
+    struct LeaderChangeVoter {
+        voter_id: int32 "0+",
+        voter_directory_id: uuid "1+" ignorable true,
+    }
+
     /// Opens a snapshot.
     message SnapshotHeaderRecord (record 3, versions "0", flexible "0+") {
         version: int16 "0+",

@@ -42,6 +42,20 @@ pub(crate) enum Fault {
     ForgetsProducers,
     /// A sync that failed counts as done.
     IgnoresFailedSync,
+
+    // Of transactions and groups.
+    /// A marker is appended whatever its epoch is.
+    TakesAnyMarker,
+    /// An open transaction does not hold the last stable offset back.
+    ForgetsOpenTransactions,
+    /// A record of a transaction that has ended is appended.
+    TakesLateRecords,
+    /// A coordinator answers before what it has decided is committed.
+    AnswersEarly,
+    /// An EndTxn counts for the transaction that is open, whichever it was meant for.
+    EndsAnyTransaction,
+    /// Offsets count when they come, and not when their transaction is committed.
+    CommitsPendingOffsets,
 }
 
 #[cfg(test)]
@@ -64,6 +78,15 @@ impl Fault {
         Fault::KeepsLostReplicas,
         Fault::ForgetsProducers,
         Fault::IgnoresFailedSync,
+    ];
+    /// Those that take transactions or groups to show.
+    pub(crate) const OF_COORDINATORS: [Fault; 6] = [
+        Fault::TakesAnyMarker,
+        Fault::ForgetsOpenTransactions,
+        Fault::TakesLateRecords,
+        Fault::AnswersEarly,
+        Fault::EndsAnyTransaction,
+        Fault::CommitsPendingOffsets,
     ];
 }
 

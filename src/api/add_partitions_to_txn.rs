@@ -31,7 +31,7 @@ const OF_BROKERS: i16 = 4;
 /// The first version whose clients know PRODUCER_FENCED.
 const KNOWS_FENCED: i16 = 2;
 
-type Codes = Vec<(TopicPartition, ErrorCode)>;
+pub(crate) type Codes = Vec<(TopicPartition, ErrorCode)>;
 
 pub async fn handle(
     api: &Arc<Api>,
@@ -81,52 +81,63 @@ async fn add(api: &Api, version: i16, transaction: &AddPartitionsToTxnTransactio
     let missing = if id.is_empty() {
         Err(ErrorCode::InvalidRequest)
     } else {
-        ask(api, version, transaction, partitions.clone()).await
+        let reply = api.ask_transaction(id, command(version, transaction, partitions.clone())).await;
+        reply.and_then(|reply| missing(version, reply))
     };
-    let code = |partition: &TopicPartition| match &missing {
+    codes(partitions, &missing)
+}
+
+/// What became of each partition.
+pub(crate) fn codes(
+    partitions: Vec<TopicPartition>,
+    missing: &Result<Vec<TopicPartition>, ErrorCode>,
+) -> Codes {
+    let code = |partition: &TopicPartition| match missing {
         Err(error) => *error,
         Ok(missing) if missing.contains(partition) => ErrorCode::TransactionAbortable,
         Ok(_) => ErrorCode::None,
     };
-    partitions.iter().map(|partition| (partition.clone(), code(partition))).collect()
+    partitions.into_iter().map(|partition| (partition.clone(), code(&partition))).collect()
 }
 
-/// Those of the partitions that are not part of the transaction.
-async fn ask(
-    api: &Api,
+/// What the coordinator is asked.
+pub(crate) fn command(
     version: i16,
     transaction: &AddPartitionsToTxnTransaction,
     partitions: Vec<TopicPartition>,
-) -> Result<Vec<TopicPartition>, ErrorCode> {
-    let id = transaction.transactional_id.as_str();
-    let transactional_id = id.to_owned();
+) -> Command {
+    let transactional_id = transaction.transactional_id.to_string();
     let producer = Producer {
         id: ProducerId(transaction.producer_id.0),
         epoch: ProducerEpoch(transaction.producer_epoch),
     };
-    let command = if transaction.verify_only {
+    if transaction.verify_only {
         Command::Verify(Verify { transactional_id, producer, partitions })
     } else {
         // Brokers add for clients of the second generation only.
         let client_version = TransactionVersion(if version >= OF_BROKERS { 2 } else { 0 });
         Command::AddPartitions(AddPartitions { transactional_id, producer, partitions, client_version })
-    };
+    }
+}
+
+/// Those of the partitions that are not part of the transaction.
+pub(crate) fn missing(version: i16, reply: Reply) -> Result<Vec<TopicPartition>, ErrorCode> {
     let refused = |refused| refused_code(refused, version >= KNOWS_FENCED);
-    match api.ask_transaction(id, command).await? {
+    match reply {
         Reply::AddPartitions(added) => added.map(|()| Vec::new()).map_err(refused),
         Reply::Verify(missing) => missing.map_err(refused),
         _ => Err(ErrorCode::UnknownServerError),
     }
 }
 
-fn partitions_of(topics: &[AddPartitionsToTxnTopic]) -> Vec<TopicPartition> {
+pub(crate) fn partitions_of(topics: &[AddPartitionsToTxnTopic]) -> Vec<TopicPartition> {
     let partitions = topics.iter().flat_map(|topic| {
         topic.partitions.iter().map(|&index| TopicPartition::new(topic.name.as_str(), index))
     });
     partitions.collect()
 }
 
-fn by_topic(codes: Codes) -> Vec<AddPartitionsToTxnTopicResult> {
+pub(crate) fn by_topic(codes: Codes) -> Vec<AddPartitionsToTxnTopicResult> {
     let mut topics: BTreeMap<_, Vec<AddPartitionsToTxnPartitionResult>> = BTreeMap::new();
     for (TopicPartition { topic, partition }, code) in codes {
         topics.entry(topic).or_default().push(

@@ -64,7 +64,7 @@ impl Api {
 
 /// The code for a coordinator that does not answer. What replicas have not acknowledged, or may not take, is for the client
 /// to try again; what is too large is not.
-pub(super) fn code_of(error: CoordinatorError) -> ErrorCode {
+pub(crate) fn code_of(error: CoordinatorError) -> ErrorCode {
     match error {
         CoordinatorError::NotHere => ErrorCode::NotCoordinator,
         CoordinatorError::Loading => ErrorCode::CoordinatorLoadInProgress,

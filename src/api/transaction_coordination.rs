@@ -2,8 +2,9 @@
 
 use super::Api;
 use super::coordination::code_of;
-use crate::broker::coordinators::partition_of;
-use crate::coordinator::transaction::{Command, Refused, Reply};
+use crate::broker::coordinators::{Coordinators, partition_of};
+use crate::broker::producer_ids::ProducerIds;
+use crate::coordinator::transaction::{Command, Refused, Reply, Transactions};
 use crate::types::{ErrorCode, PartitionIndex, ProducerId};
 
 impl Api {
@@ -22,24 +23,38 @@ impl Api {
         command: Command,
     ) -> Result<Reply, ErrorCode> {
         let partition = self.transaction_partition(transactional_id);
-        let transactions = &self.broker().transactions;
-        match transactions.ask(partition, command).await.answer().await.map_err(code_of)? {
-            Reply::NeedsProducerId(command) => {
-                let command = with_id(*command, self.fresh_producer_id().await?);
-                transactions.ask(partition, command).await.answer().await.map_err(code_of)
-            }
-            reply => Ok(reply),
-        }
+        let broker = self.broker();
+        ask(&broker.transactions, &broker.producer_ids, partition, command).await
     }
 
     /// An id that no producer has had.
     pub(super) async fn fresh_producer_id(&self) -> Result<ProducerId, ErrorCode> {
-        self.broker().producer_ids.next().await.map_err(|error| {
-            tracing::warn!(%error, "no producer id could be had");
-            // Clients try again.
-            ErrorCode::CoordinatorLoadInProgress
-        })
+        fresh(&self.broker().producer_ids).await
     }
+}
+
+/// Asks the coordinator of a partition of the topic of transactions, with a producer id if it turns out to need one.
+pub(crate) async fn ask(
+    transactions: &Coordinators<Transactions>,
+    producer_ids: &ProducerIds,
+    partition: PartitionIndex,
+    command: Command,
+) -> Result<Reply, ErrorCode> {
+    match transactions.ask(partition, command).await.answer().await.map_err(code_of)? {
+        Reply::NeedsProducerId(command) => {
+            let command = with_id(*command, fresh(producer_ids).await?);
+            transactions.ask(partition, command).await.answer().await.map_err(code_of)
+        }
+        reply => Ok(reply),
+    }
+}
+
+async fn fresh(producer_ids: &ProducerIds) -> Result<ProducerId, ErrorCode> {
+    producer_ids.next().await.map_err(|error| {
+        tracing::warn!(%error, "no producer id could be had");
+        // Clients try again.
+        ErrorCode::CoordinatorLoadInProgress
+    })
 }
 
 fn with_id(mut command: Command, fresh: ProducerId) -> Command {

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{Api, produce_error};
-use crate::broker::transactions::{Inquiry, NotPart};
+use crate::broker::partitions::Partitions;
+use crate::broker::transactions::{Inquiry, NotPart, TransactionInquiry};
 use crate::coordinator::Producer;
 use crate::storage::log::producer_state::{Coordinated, FirstBatch, Guard, Verified};
 use crate::types::{ErrorCode, TopicIdPartition, TopicPartition};
@@ -26,8 +27,8 @@ const KNOWS_ABORTABLE: i16 = 11;
 /// The transaction of a request.
 #[derive(Clone, Debug)]
 pub struct Transaction {
-    transactional_id: String,
-    producer: Producer,
+    pub transactional_id: String,
+    pub producer: Producer,
 }
 
 /// A batch on its way to a partition.
@@ -84,7 +85,8 @@ pub async fn verify(
     let limit = millis(broker.request_timeout_ms);
     let give_up = Instant::now() + most;
     loop {
-        let results = verify_once(api, version, transaction, batches, limit).await;
+        let parts = (&api.broker().partitions, &api.broker().inquiry);
+        let results = verify_once(parts, version, transaction, batches, limit).await;
         let is_concurrent = |result: &Result<Coordinated, Refused>| matches!(result, Err(refused) if refused.error == ErrorCode::ConcurrentTransactions);
         // The markers of the transaction before are on their way: that is quicker than the client's next attempt.
         if !adds || Instant::now() >= give_up || !results.iter().any(is_concurrent) {
@@ -94,8 +96,9 @@ pub async fn verify(
     }
 }
 
-async fn verify_once(
-    api: &Api,
+/// Asks once, by way of the partitions' leaders and of the inquiry.
+pub(crate) async fn verify_once(
+    (partitions, inquiries): (&Partitions, &TransactionInquiry),
     version: i16,
     transaction: &Transaction,
     batches: &[Candidate],
@@ -111,7 +114,7 @@ async fn verify_once(
     });
     let first_batches: Vec<_> = first_batches.collect();
     let asked = first_batches.iter().map(|(_, id, first)| (*id, *first)).collect();
-    let guards = api.broker().partitions.begin_verifications(asked).await;
+    let guards = partitions.begin_verifications(asked).await;
     let mut guarded: Vec<(usize, Guard)> = Vec::new();
     for ((at, ..), guard) in first_batches.iter().zip(guards) {
         match guard {
@@ -132,7 +135,7 @@ async fn verify_once(
         partitions: guarded.iter().map(|(at, _)| batches[*at].name.clone()).collect(),
         adds,
     };
-    let not_part = api.broker().inquiry.ask(inquiry, limit).await;
+    let not_part = inquiries.ask(inquiry, limit).await;
     let mut not_part: HashMap<TopicPartition, NotPart> = not_part.into_iter().collect();
     for (at, guard) in guarded {
         results[at] = match not_part.remove(&batches[at].name) {

@@ -42,7 +42,7 @@ pub async fn handle(
     Answer::Later(Box::pin(async move { Answer::Now(respond(&writes, &writing.answers().await)) }))
 }
 
-fn writes(marker: &WritableTxnMarker) -> impl Iterator<Item = MarkerWrite> {
+pub(crate) fn writes(marker: &WritableTxnMarker) -> impl Iterator<Item = MarkerWrite> {
     let result = if marker.transaction_result { TxnResult::Commit } else { TxnResult::Abort };
     let producer =
         Producer { id: ProducerId(marker.producer_id), epoch: ProducerEpoch(marker.producer_epoch) };
@@ -81,7 +81,10 @@ fn code(written: &Result<(), MarkerError>) -> ErrorCode {
 }
 
 /// One result for each producer: a coordinator looks for its answers by the producer's id.
-fn respond(writes: &[MarkerWrite], written: &[Result<(), MarkerError>]) -> WriteTxnMarkersResponse {
+pub(crate) fn respond(
+    writes: &[MarkerWrite],
+    written: &[Result<(), MarkerError>],
+) -> WriteTxnMarkersResponse {
     let mut producers: Vec<(ProducerId, BTreeMap<&str, Vec<WritableTxnMarkerPartitionResult>>)> = Vec::new();
     let mut places: HashMap<ProducerId, usize> = HashMap::new();
     for (write, written) in writes.iter().zip(written) {

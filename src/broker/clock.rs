@@ -3,7 +3,7 @@
 //! A simulation sets the clock of its thread; then no time passes by itself.
 
 use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::types::{MonotonicMs, TimestampMs};
 
@@ -75,6 +75,46 @@ fn since_boot_ms() -> i64 {
     use std::time::Instant;
     static START: OnceLock<Instant> = OnceLock::new();
     i64::try_from(START.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Waits. A simulation is told until when, and asks again by then.
+pub async fn sleep(time: Duration) {
+    #[cfg(test)]
+    if simulated().is_some() {
+        return simulation::pass(time).await;
+    }
+    tokio::time::sleep(time).await;
+}
+
+/// Waiting by the clock of a simulation.
+#[cfg(test)]
+pub(crate) mod simulation {
+    use std::cell::RefCell;
+    use std::task::Poll;
+    use std::time::Duration;
+
+    use super::{MonotonicMs, monotonic};
+
+    thread_local! {
+        static WAITED_FOR: RefCell<Vec<MonotonicMs>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// The moments that have been waited for in vain since this was last asked.
+    pub(crate) fn take_waited_for() -> Vec<MonotonicMs> {
+        WAITED_FOR.take()
+    }
+
+    pub(super) async fn pass(time: Duration) {
+        let until = monotonic().plus(i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
+        std::future::poll_fn(|_| {
+            if until <= monotonic() {
+                return Poll::Ready(());
+            }
+            WAITED_FOR.with_borrow_mut(|waited_for| waited_for.push(until));
+            Poll::Pending
+        })
+        .await;
+    }
 }
 
 #[cfg(all(test, target_os = "linux"))]

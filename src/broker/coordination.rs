@@ -44,7 +44,7 @@ impl Coordination {
         let markers = MarkerWriter { partitions: partitions.clone(), groups: groups.clone() };
         let sender = MarkerSender {
             me,
-            metadata: metadata.clone(),
+            images: metadata.subscribe(),
             partitions,
             transactions: transactions.clone(),
             writer: markers.clone(),
@@ -53,7 +53,7 @@ impl Coordination {
         };
         let inquiry = TransactionInquiry {
             me,
-            metadata: metadata.clone(),
+            images: metadata.subscribe(),
             transactions: transactions.clone(),
             peers: peers("inquiry"),
         };

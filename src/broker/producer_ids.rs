@@ -22,13 +22,19 @@ pub enum ProducerIdError {
     ShuttingDown,
 }
 
-type Answer = oneshot::Sender<Result<ProducerId, ProducerIdError>>;
+pub(crate) type Answer = oneshot::Sender<Result<ProducerId, ProducerIdError>>;
 
 /// The handle; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ProducerIds(mpsc::Sender<Answer>);
 
 impl ProducerIds {
+    /// Ids from somewhere else.
+    #[cfg(test)]
+    pub(crate) fn asked(ask: mpsc::Sender<Answer>) -> ProducerIds {
+        ProducerIds(ask)
+    }
+
     /// The handle, and the task behind it, which ends with the last handle. `epoch` tells under which registration the broker
     /// is now.
     pub fn new(

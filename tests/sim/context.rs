@@ -38,10 +38,17 @@ pub enum Event {
     /// A client has something to do.
     Producer(usize),
     Consumer(usize),
+    Transactional(usize),
+    /// Somebody reads what is committed, of records or of offsets.
+    Reader(usize),
+    Offsets(usize),
     Mishap,
     /// A mishap ends.
     Mend(u64),
 }
+
+/// So many requests in a thousand arrive once more, much later.
+const STRAGGLERS: u32 = 120;
 
 /// A producer's requests are a stream with its number; the answers of each node are others.
 const STREAMS: usize = 1_000;
@@ -71,6 +78,10 @@ pub enum ProcessEvent {
     Fetcher(i32),
     /// A fetch that waits here has waited long enough.
     FetchWait(u64),
+    /// Coordinators have something to do by the time.
+    Coordinate,
+    /// Nobody has answered this call to another broker.
+    PeerTimeout(u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +100,8 @@ pub struct Context {
     pub network: Network,
     /// Nothing goes wrong by itself any more.
     pub calm: bool,
+    /// Nobody begins a transaction any more.
+    pub rests: bool,
     /// Nodes whose disks take long.
     pub slow: BTreeSet<i32>,
     /// When the last packet of each stream arrives.
@@ -110,6 +123,7 @@ impl Context {
             trace: Trace::new(prints),
             network,
             calm: false,
+            rests: false,
             slow: BTreeSet::new(),
             streams: BTreeMap::new(),
             broken: BTreeSet::new(),
@@ -147,6 +161,15 @@ impl Context {
             self.after(*delay, Event::Packet(packet));
         }
         self.after(*last, Event::Packet(Packet { from, to, body }));
+    }
+
+    /// Now and then what is sent arrives once more, much later: somebody tried again meanwhile.
+    pub fn straggle(&mut self, from: Place, to: Place, body: &super::network::Body) {
+        if !self.calm && !self.plan.keeps_order() && self.chance.permille(STRAGGLERS) {
+            let packet = Packet { from, to, body: body.clone() };
+            let delay = self.chance.between(50, 2_500);
+            self.after(delay, Event::Packet(packet));
+        }
     }
 
     /// Sends something on a connection: it does not overtake what was sent before it, and when it gets lost nothing that

@@ -22,7 +22,8 @@ use crate::metadata::brokers::{
 use crate::metadata::configs::ConfigRules;
 use crate::metadata::elect_leaders::{ElectionType, elect_leaders};
 use crate::metadata::election::ElectionDefaults;
-use crate::metadata::features::{ELIGIBLE_LEADER_REPLICAS_VERSION, bootstrap_records};
+use crate::metadata::features::{ELIGIBLE_LEADER_REPLICAS_VERSION, TRANSACTION_VERSION, bootstrap_records};
+use crate::metadata::producer_ids::{AllocateProducerIdsError, ProducerIdBlock, allocate};
 use crate::metadata::reassign::{Reassignment, reassign};
 use crate::metadata::topics::{
     AssignDirectoriesReply, CreateTopicsOptions, NewTopic, TopicRef, assign_directories, create_topics,
@@ -43,6 +44,7 @@ pub enum Request {
     Heartbeat(Heartbeat),
     Alter { leader: NodeId, epoch: BrokerEpoch, proposals: Vec<ProposedIsr> },
     Place { broker: NodeId, epoch: BrokerEpoch, placed: Vec<(TopicIdPartition, DirectoryId)> },
+    ProducerIds { broker: NodeId, epoch: BrokerEpoch },
     Create(NewTopic),
     Delete(Arc<str>),
     Elect(TopicPartition),
@@ -56,6 +58,7 @@ pub enum Answer {
     Heard(Result<HeartbeatReply, BrokerEpochError>),
     Altered(AlterPartitionReply),
     Placed,
+    ProducerIds(Result<ProducerIdBlock, AllocateProducerIdsError>),
     Done,
     /// This controller does not lead, or the log did not take it. Nobody knows more.
     Failed,
@@ -94,7 +97,8 @@ pub struct Controller {
 impl Controller {
     pub fn new(plan: &Plan) -> Controller {
         let elr = i16::from(plan.has_elr);
-        let levels = [(Arc::from(ELIGIBLE_LEADER_REPLICAS_VERSION), elr)];
+        let mut levels = vec![(Arc::from(ELIGIBLE_LEADER_REPLICAS_VERSION), elr)];
+        levels.extend(plan.transactions.map(|plan| (Arc::from(TRANSACTION_VERSION), plan.version)));
         let records = bootstrap_records(MetadataVersion::LATEST, &levels, 1).expect("a valid bootstrap");
         let mut head = Image::default();
         for record in &records {
@@ -191,6 +195,7 @@ impl Controller {
                 assign_directories(image, broker, epoch, &placed, DEFAULTS)
                     .map(|_: AssignDirectoriesReply| Answer::Placed)
             }
+            Request::ProducerIds { broker, epoch } => allocate(image, broker, epoch).map(Answer::ProducerIds),
             Request::Create(topic) => create(image, topic, seed),
             Request::Delete(name) => delete_topics(image, &[TopicRef::Name(name)]).map(|_| Answer::Done),
             Request::Elect(partition) => {

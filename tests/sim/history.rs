@@ -7,9 +7,13 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use super::ledger::Ledger;
+use super::plan::TopicKind;
+use crate::coordinator::Producer;
 use crate::storage::log::{LogView, ReadPlan};
-use crate::types::{LeaderEpoch, Offset, TopicIdPartition};
-use crate::wire::batch::{BatchHeader, Batches, PartialTail};
+use crate::types::{LeaderEpoch, Offset, TopicId, TopicIdPartition};
+use crate::wire::batch::{Batch, BatchHeader, Batches, PartialTail};
+use crate::wire::control::{EndTxnMarker, TxnResult};
 
 /// A batch as it lies in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,12 +23,30 @@ pub struct Entry {
     pub epoch: LeaderEpoch,
     /// What tells it from all other batches.
     pub crc: u32,
+    /// Of which transaction it is.
+    pub part: Option<Part>,
+}
+
+/// A batch of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub producer: Producer,
+    /// It ends the transaction.
+    pub marker: Option<TxnResult>,
 }
 
 impl Entry {
-    fn of(header: &BatchHeader) -> Entry {
+    fn of(batch: &Batch<'_>) -> Entry {
+        let header = &batch.header;
         let BatchHeader { base_offset, leader_epoch, crc, .. } = *header;
-        Entry { base: base_offset, next: header.next_offset(), epoch: leader_epoch, crc }
+        let part = header.is_transactional().then(|| {
+            let marker = header.is_control().then(|| EndTxnMarker::of_batch(header, batch.body()));
+            Part {
+                producer: Producer { id: header.producer_id, epoch: header.producer_epoch },
+                marker: marker.map(|marker| marker.expect("a marker").expect("a record in it").result),
+            }
+        });
+        Entry { base: base_offset, next: header.next_offset(), epoch: leader_epoch, crc, part }
     }
 }
 
@@ -64,9 +86,16 @@ pub struct History {
     /// By checksum.
     pub sent: BTreeMap<u32, Sent>,
     pub acknowledgements: u64,
+    pub ledger: Ledger,
+    /// What the topics are for that are not plain.
+    pub kinds: BTreeMap<TopicId, TopicKind>,
 }
 
 impl History {
+    pub fn kind(&self, id: TopicIdPartition) -> TopicKind {
+        self.kinds.get(&id.topic_id).copied().unwrap_or(TopicKind::Plain)
+    }
+
     pub fn of(&mut self, id: TopicIdPartition) -> &mut PartitionHistory {
         self.partitions.entry(id).or_default()
     }
@@ -85,7 +114,7 @@ pub fn entries(view: &LogView, from: Offset, upto: Offset) -> Option<Vec<Entry>>
         };
         let before = from;
         for batch in Batches::new(&bytes, PartialTail::Ignore) {
-            let entry = Entry::of(&batch.ok()?.header);
+            let entry = Entry::of(&batch.ok()?);
             if entry.next > from && entry.base < upto {
                 entries.push(entry);
                 from = entry.next;

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use super::context::{Event, Ms, note};
 use super::controller::Request;
 use super::network::Place;
-use super::plan::Mishap;
+use super::plan::{Mishap, TopicKind};
 use super::world::World;
 use crate::metadata::reassign::Reassignment;
 use crate::storage::sim_disk::FaultOn;
@@ -194,7 +194,10 @@ impl Mishaps {
         let topic = world.context.chance.pick(&topics).clone();
         let index = world.context.chance.between(0, i64::from(topic.partitions) - 1) as i32;
         let partition = TopicPartition::new(topic.name, index);
+        let is_plain = topic.kind == TopicKind::Plain;
         let request = match world.context.chance.below(12) {
+            // What transactions have written stays: the laws look for it.
+            0 | 9..=11 if !is_plain => Request::Elect(partition),
             0 => {
                 world.ask(Request::Delete(topic.name.into()));
                 world.create(&topic);

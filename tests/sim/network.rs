@@ -12,9 +12,16 @@ use super::context::Ms;
 use super::controller::{Answer, Request};
 use super::plan::Plan;
 use super::replication::{Fetch, FetchAnswer};
+use crate::api::transactional::{Candidate, Transaction};
 use crate::broker::messages::Produced;
+use crate::coordinator::group::command::CommitOffsets;
+use crate::coordinator::group::{self, Name};
+use crate::coordinator::transaction;
 use crate::replica::Acks;
-use crate::types::TopicIdPartition;
+use crate::types::{ErrorCode, LeaderEpoch, TopicIdPartition};
+use crate::wire::messages::add_partitions_to_txn_response::AddPartitionsToTxnResponse;
+use crate::wire::messages::write_txn_markers_response::WriteTxnMarkersResponse;
+use crate::wire::messages::{AddPartitionsToTxnRequest, WriteTxnMarkersRequest};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
@@ -57,6 +64,19 @@ pub enum Body {
     /// From a follower to its leader, and back.
     Fetch(Fetch),
     Fetched(FetchAnswer),
+    /// From a client to a coordinator, or to the leader of a partition of a transaction, and back.
+    Ask(Box<Ask>),
+    Told {
+        client: usize,
+        call: u64,
+        told: Told,
+    },
+    /// From a broker to another about a transaction, and back.
+    PeerAsk(PeerAsk),
+    PeerTold {
+        call: u64,
+        told: PeerTold,
+    },
 }
 
 /// Who has called: a process, or the administrator.
@@ -85,6 +105,49 @@ pub enum ProduceRefusal {
     OutOfOrder,
     /// This will never do.
     Never,
+}
+
+#[derive(Clone, Debug)]
+pub struct Ask {
+    pub client: usize,
+    /// Names the attempt for the answer.
+    pub call: u64,
+    pub asking: Asking,
+}
+
+#[derive(Clone, Debug)]
+pub enum Asking {
+    Transaction { transactional_id: String, command: transaction::Command },
+    Group { group: Name, command: group::Command },
+    CommitInTransaction { transaction: Transaction, adds: bool, commit: CommitOffsets },
+    Produce { transaction: Transaction, adds: bool, batch: Candidate },
+}
+
+#[derive(Clone, Debug)]
+pub enum Told {
+    Transaction(Result<transaction::Reply, ErrorCode>),
+    /// In which term of the coordinator.
+    Group(Result<group::Reply, ErrorCode>, LeaderEpoch),
+    Produced(Result<Produced, ErrorCode>),
+}
+
+#[derive(Clone, Debug)]
+pub struct PeerAsk {
+    pub node: i32,
+    pub call: u64,
+    pub asking: PeerAsking,
+}
+
+#[derive(Clone, Debug)]
+pub enum PeerAsking {
+    Markers(WriteTxnMarkersRequest),
+    Partitions(AddPartitionsToTxnRequest),
+}
+
+#[derive(Clone, Debug)]
+pub enum PeerTold {
+    Markers(WriteTxnMarkersResponse),
+    Partitions(AddPartitionsToTxnResponse),
 }
 
 #[derive(Debug)]

@@ -37,6 +37,11 @@ impl Node {
             ("replica.fetch.backoff.ms", "300".to_owned()),
         ];
         let mut overrides = overrides.to_vec();
+        if plan.transactions.is_some() {
+            let interval = "transaction.abort.timed.out.transaction.cleanup.interval.ms";
+            overrides.push((interval, "200".to_owned()));
+            overrides.push(("offsets.commit.timeout.ms", "2000".to_owned()));
+        }
         if plan.lazy.contains(&me.0) {
             overrides.push(("log.flush.before.ack", "false".to_owned()));
         }
@@ -111,6 +116,9 @@ impl Node {
             Body::Produce(request) => process.produce(context, request, now),
             Body::Fetch(fetch) => process.serve(context, fetch, now),
             Body::Fetched(answer) if is_mine(answer.life) => process.fetched(context, answer),
+            Body::Ask(ask) => process.asks(*ask),
+            Body::PeerAsk(ask) => process.peer_asks(ask),
+            Body::PeerTold { call, told } => process.peer_told(call, told),
             _ => {}
         }
         let _ = from;

@@ -3,6 +3,10 @@
 //! Must not know how faults are done. Invariant: a plan is a function of its seed.
 
 use super::chance::Chance;
+use crate::metadata::topics::name::{CONSUMER_OFFSETS, TRANSACTION_STATE};
+
+/// One seed of so many has transactions.
+const TRANSACTIONS_EVERY: u64 = 3;
 
 /// What may happen to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +71,28 @@ const ALL: [Mishap; 16] = [
     Mishap::Admin,
 ];
 
+/// What a topic is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopicKind {
+    /// Producers write to it without transactions.
+    Plain,
+    /// Producers write to it in transactions alone.
+    Transactional,
+    /// The log of coordinators.
+    Internal,
+}
+
+/// The transactions of a seed that has some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransactionPlan {
+    /// The level of `transaction.version`.
+    pub version: i16,
+    /// So many in a thousand clients keep their epoch from one transaction to the next.
+    pub first_generation: u32,
+    pub clients: usize,
+    pub timeout_ms: i32,
+}
+
 #[derive(Clone, Debug)]
 pub struct TopicPlan {
     pub name: &'static str,
@@ -76,6 +102,7 @@ pub struct TopicPlan {
     pub segment_bytes: i32,
     /// Any replica may lead when none in sync can, and what it lacks is lost.
     pub is_unclean: bool,
+    pub kind: TopicKind,
 }
 
 #[derive(Clone, Debug)]
@@ -103,6 +130,7 @@ pub struct Plan {
     pub faults_ms: i64,
     pub mishap_every_ms: i64,
     pub mishaps: Vec<Mishap>,
+    pub transactions: Option<TransactionPlan>,
 }
 
 impl Plan {
@@ -118,6 +146,7 @@ impl Plan {
                 min_insync_replicas: *chance.pick(&[1, 2, 2]),
                 segment_bytes: *chance.pick(&[800, 2000, 1 << 20]),
                 is_unclean: chance.permille(200) && may_be_unclean,
+                kind: TopicKind::Plain,
             }
         };
         // A seed has some kinds of mishaps, not all: each is then alone often enough to be felt.
@@ -135,7 +164,7 @@ impl Plan {
         if mishaps.is_empty() {
             mishaps.push(Mishap::Kill);
         }
-        Plan {
+        let plan = Plan {
             nodes,
             shards: *chance.pick(&[1, 2]),
             directories: *chance.pick(&[1, 1, 2]),
@@ -155,6 +184,43 @@ impl Plan {
             faults_ms: chance.between(4_000, 9_000),
             mishap_every_ms: *chance.pick(&[120, 250, 500]),
             mishaps,
-        }
+            transactions: None,
+        };
+        if seed.is_multiple_of(TRANSACTIONS_EVERY) { plan.with_transactions(seed) } else { plan }
+    }
+
+    /// The same with transactions, and less of what goes on without them.
+    fn with_transactions(mut self, seed: u64) -> Plan {
+        let chance = &mut Chance::new(seed ^ 0x7ac5);
+        let topic = |name, kind, chance: &mut Chance| TopicPlan {
+            name,
+            partitions: *chance.pick(&[1, 2]),
+            replication_factor: 3,
+            min_insync_replicas: *chance.pick(&[1, 2, 2]),
+            segment_bytes: *chance.pick(&[2_000, 6_000, 1 << 20]),
+            is_unclean: false,
+            kind,
+        };
+        self.topics.truncate(1);
+        self.topics[0].partitions = 1;
+        self.topics.extend([
+            topic("outputs", TopicKind::Transactional, chance),
+            topic(TRANSACTION_STATE, TopicKind::Internal, chance),
+            topic(CONSUMER_OFFSETS, TopicKind::Internal, chance),
+        ]);
+        let version = *chance.pick(&[2, 2, 2, 1, 0]);
+        self.transactions = Some(TransactionPlan {
+            version,
+            first_generation: if version < 2 { 1_000 } else { *chance.pick(&[0, 0, 400]) },
+            clients: *chance.pick(&[2, 3, 4]),
+            timeout_ms: *chance.pick(&[800, 2_000, 5_000]),
+        });
+        self
+    }
+
+    /// Whether there are clients of the first generation, for which the order of a connection matters: what was sent on one
+    /// that is gone must not arrive.
+    pub fn keeps_order(&self) -> bool {
+        self.transactions.is_some_and(|plan| plan.first_generation > 0)
     }
 }

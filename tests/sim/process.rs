@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 
 use super::context::{Context, Event, Ms, ProcessEvent, answers_to, note};
 use super::controller::{Answer, Request};
-use super::network::{Body, Caller, Place, ProduceRefusal, ProduceRequest};
+use super::coordination::Coordination;
+use super::network::{Ask, Body, Caller, PeerAsk, PeerTold, Place, ProduceRefusal, ProduceRequest};
 use super::replication::{Fetch, FetchAnswer, Here, Replication};
 use crate::broker::checkpoints::Checkpoints;
 use crate::broker::clock::Now;
@@ -90,6 +91,7 @@ enum Call {
     Heartbeat(Ms),
     Alter(Vec<IsrProposal>),
     Place(Vec<(TopicIdPartition, DirectoryId)>),
+    ProducerIds,
 }
 
 /// What a process starts from.
@@ -143,6 +145,8 @@ pub struct Process {
     heard_of: Ms,
     /// What has been acknowledged to producers with acks=all, and in which terms, since that was last asked.
     pub acknowledged: Vec<(TopicIdPartition, LeaderEpoch)>,
+    /// Of seeds with transactions.
+    pub coordination: Option<Coordination>,
 }
 
 fn open_directory(machine: &Machine, at: usize) -> Result<LogDir, LogDirError> {
@@ -188,6 +192,10 @@ impl Process {
         let checkpoints = Arc::new(Checkpoints::new(machine.disk.clone(), partitions.clone(), dirs.clone()));
         let (chores_sender, chores) = mpsc::unbounded_channel();
         let config = Arc::new(DynamicConfig::new(me, machine.layers.clone()));
+        let has_coordinators = context.plan.transactions.is_some();
+        let coordination = has_coordinators.then(|| {
+            Coordination::new((me, life), image.clone(), config.clone(), partitions.clone(), lease.clone())
+        });
         let (reconciler, _) =
             Reconciler::new(me, config, partitions.clone(), dirs.clone(), checkpoints.clone(), chores_sender);
         let mut process = Process {
@@ -223,6 +231,7 @@ impl Process {
             lease,
             heard_of: 0,
             acknowledged: Vec::new(),
+            coordination,
         };
         note!(context, "{me} starts, life {life}, before {}", process.previous_epoch);
         process.register(context);
@@ -265,6 +274,12 @@ impl Process {
             }
             ProcessEvent::CallTimeout(call) => self.answered(context, call, Answer::Failed),
             ProcessEvent::Fetcher(leader) => self.replication.turn(context, leader, self.epoch),
+            ProcessEvent::Coordinate => self.pump(context, now),
+            ProcessEvent::PeerTimeout(call) => {
+                if let Some(coordination) = &mut self.coordination {
+                    coordination.give_up(call);
+                }
+            }
             ProcessEvent::FetchWait(fetch) => {
                 let here = Here { partitions: &self.partitions, image: &self.image, now };
                 self.replication.wait_is_over(context, fetch, here);
@@ -300,6 +315,7 @@ impl Process {
             }
         }
         worked |= self.reconcile(context);
+        worked |= self.coordinate(context);
         self.has_worked |= worked;
         if !worked {
             return;
@@ -326,6 +342,9 @@ impl Process {
     pub fn learn(&mut self, image: &Arc<Image>) {
         if image.version > self.image.version {
             self.image = image.clone();
+            if let Some(coordination) = &self.coordination {
+                coordination.learn(image);
+            }
         }
     }
 
@@ -354,6 +373,9 @@ impl Process {
                         Poll::Ready(reconciler) => {
                             self.reconciling = Reconciling::Idle(reconciler);
                             self.caught_up = self.seen;
+                            if let Some(coordination) = &mut self.coordination {
+                                coordination.keep(context);
+                            }
                             self.after(context, RETRY_MS, ProcessEvent::Retry);
                         }
                         Poll::Pending => {
@@ -490,6 +512,39 @@ impl Process {
         });
     }
 
+    // Coordinators.
+
+    fn coordinate(&mut self, context: &mut Context) -> bool {
+        let Some(coordination) = &mut self.coordination else { return false };
+        let turn = coordination.turn(context);
+        if let Some(ms) = turn.wakes_in {
+            self.after(context, ms, ProcessEvent::Coordinate);
+        }
+        if turn.needs_ids {
+            let epoch = self.epoch.unwrap_or(BrokerEpoch::UNKNOWN);
+            self.call(context, Call::ProducerIds, Request::ProducerIds { broker: self.me, epoch });
+        }
+        turn.has_worked
+    }
+
+    pub fn asks(&mut self, ask: Ask) {
+        if let Some(coordination) = &mut self.coordination {
+            coordination.asks(ask);
+        }
+    }
+
+    pub fn peer_asks(&mut self, ask: PeerAsk) {
+        if let Some(coordination) = &mut self.coordination {
+            coordination.peer_asks(ask);
+        }
+    }
+
+    pub fn peer_told(&mut self, call: u64, told: PeerTold) {
+        if let Some(coordination) = &mut self.coordination {
+            coordination.told(call, told);
+        }
+    }
+
     // Calls to the controllers.
 
     fn call(&mut self, context: &mut Context, what: Call, request: Request) {
@@ -584,6 +639,15 @@ impl Process {
                 self.may_end = true;
             }
             (Call::Alter(asked), answer) => self.altered(asked, answer),
+            (Call::ProducerIds, answer) => {
+                let block = match answer {
+                    Answer::ProducerIds(given) => given.ok(),
+                    _ => None,
+                };
+                if let Some(coordination) = &mut self.coordination {
+                    coordination.take_ids(block);
+                }
+            }
             (Call::Place(placed), Answer::Failed) => self.report_placement(context, placed),
             _ => {}
         }

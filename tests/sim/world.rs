@@ -9,16 +9,22 @@ use super::clients::{Consumer, Producer};
 use super::context::{Context, Event, Ms, note};
 use super::controller::{Controller, Request};
 use super::history::{History, entries};
-use super::invariants::{Broken, Invariants, Sight, lease, progress};
+use super::invariants::{
+    Broken, Invariants, Sight, all_or_nothing, committed_reads, lease, progress, stable,
+};
 use super::mishaps::Mishaps;
-use super::network::{Body, Caller, Packet, Place};
+use super::network::{Body, Caller, Packet, Place, Told};
 use super::node::Node;
-use super::plan::{Plan, TopicPlan};
+use super::plan::{Plan, TopicKind, TopicPlan};
+use super::readers::{OFFSETS, OffsetReader, Reader};
+use super::transactional::Client;
 use crate::broker::partitions::{Leadership, Partition, Role};
+use crate::coordinator::group;
+use crate::coordinator::group::reply::FetchedOffset;
 use crate::metadata::Image;
 use crate::metadata::topics::NewTopic;
 use crate::storage::log::LogView;
-use crate::types::{LeaderEpoch, NodeId, Offset, TopicIdPartition, Uuid};
+use crate::types::{LeaderEpoch, NodeId, Offset, PartitionIndex, TopicIdPartition, Uuid};
 
 /// How long the cluster may take to be whole again once nothing goes wrong any more.
 const RECOVERY_MS: Ms = 30_000;
@@ -32,6 +38,8 @@ pub struct Outcome {
     pub events: u64,
     pub acknowledged: u64,
     pub elections: u64,
+    /// Transactions whose end was told to their clients.
+    pub transactions: u64,
     /// How long the cluster took to be whole again.
     pub recovered_after: Ms,
 }
@@ -50,6 +58,9 @@ pub struct World {
     pub nodes: Vec<Node>,
     pub producers: Vec<Producer>,
     consumers: Vec<Consumer>,
+    pub transactional: Vec<Client>,
+    pub readers: Vec<Reader>,
+    offset_readers: Vec<OffsetReader>,
     pub history: History,
     invariants: Invariants,
     shown: BTreeMap<(NodeId, TopicIdPartition), Shown>,
@@ -65,15 +76,33 @@ impl World {
         note!(context, "seed {seed}: {plan:?}");
         let nodes = (1..=plan.nodes).map(|id| Node::new(NodeId(id), &plan)).collect();
         let (mut producers, mut consumers) = (Vec::new(), Vec::new());
+        let (mut transactional, mut readers) = (Vec::new(), Vec::new());
         for topic in &plan.topics {
             for partition in 0..topic.partitions {
+                match topic.kind {
+                    TopicKind::Plain => {}
+                    TopicKind::Internal => continue,
+                    TopicKind::Transactional => {
+                        let (topic, partition) = (topic.name, PartitionIndex(partition));
+                        readers.push(Reader { topic, partition, at: None });
+                        continue;
+                    }
+                }
                 for _ in 0..2 {
                     producers.push(Producer::new(&mut context, producers.len(), topic, partition));
                 }
                 consumers.push(Consumer::new(topic.name, partition));
             }
         }
+        if let Some(of) = plan.transactions {
+            for index in 0..of.clients {
+                transactional.push(Client::new(&mut context, index, of));
+            }
+        }
         World {
+            offset_readers: (0..transactional.len()).map(OffsetReader::new).collect(),
+            transactional,
+            readers,
             controller: Controller::new(&plan),
             context,
             nodes,
@@ -106,6 +135,13 @@ impl World {
         for consumer in 0..self.consumers.len() {
             self.context.after(1, Event::Consumer(consumer));
         }
+        for client in 0..self.transactional.len() {
+            self.context.after(1, Event::Transactional(client));
+            self.context.after(1, Event::Offsets(client));
+        }
+        for reader in 0..self.readers.len() {
+            self.context.after(1, Event::Reader(reader));
+        }
         self.context.after(500, Event::Mishap);
         let faults_end = self.context.now + self.context.plan.faults_ms;
         self.run_until(|world| world.context.now >= faults_end)?;
@@ -115,21 +151,16 @@ impl World {
         self.run_until(|world| world.all_active() || world.context.now - calm_since > RECOVERY_MS)?;
         // Those whose making found too few brokers.
         self.create_topics();
-        let before: Vec<u64> = self.producers.iter().map(|producer| producer.acknowledged).collect();
-        let mut look_at = self.context.now;
-        let mut missing = String::new();
-        self.run_until(|world| {
-            if world.context.now < look_at {
-                return false;
-            }
-            look_at = world.context.now + LOOK_MS;
-            let found = progress::missing(world, &before);
-            missing = found.clone().unwrap_or_default();
-            found.is_none() || world.context.now - calm_since > RECOVERY_MS
-        })?;
-        if !missing.is_empty() {
-            return Err(format!("progress: {RECOVERY_MS} ms after the last fault {missing}"));
-        }
+        let before: Vec<u64> = self
+            .producers
+            .iter()
+            .map(|producer| producer.acknowledged)
+            .chain(self.transactional.iter().map(|client| client.committed))
+            .collect();
+        self.run_until_nothing_is_missing("progress", |world| progress::missing(world, &before))?;
+        self.context.rests = true;
+        self.run_until_nothing_is_missing("stable", stable::missing)?;
+        all_or_nothing::check_at_rest(&self.history.ledger)?;
         self.invariants.on_log(&self.controller.records, &self.controller.head)?;
         let epochs = self.controller.head.topics.iter().flat_map(|topic| topic.partitions());
         Ok(Outcome {
@@ -137,6 +168,7 @@ impl World {
             events: self.context.trace.lines,
             acknowledged: self.history.acknowledgements,
             elections: epochs.map(|(_, partition)| u64::from(partition.leader_epoch.0.unsigned_abs())).sum(),
+            transactions: self.history.ledger.txns.iter().filter(|txn| txn.told.is_some()).count() as u64,
             recovered_after: self.context.now - calm_since,
         })
     }
@@ -155,6 +187,29 @@ impl World {
         Ok(())
     }
 
+    /// Looks now and then for what is missing yet.
+    fn run_until_nothing_is_missing(
+        &mut self,
+        law: &str,
+        look: impl Fn(&World) -> Option<String>,
+    ) -> Result<(), Broken> {
+        let began = self.context.now;
+        let (mut look_at, mut missing) = (began, String::new());
+        self.run_until(|world| {
+            if world.context.now < look_at {
+                return false;
+            }
+            look_at = world.context.now + LOOK_MS;
+            let found = look(world);
+            missing = found.clone().unwrap_or_default();
+            found.is_none() || world.context.now - began > RECOVERY_MS
+        })?;
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err(format!("{law}: {RECOVERY_MS} ms after the last fault {missing}")),
+        }
+    }
+
     fn create_topics(&mut self) {
         for topic in self.context.plan.topics.clone() {
             self.create(&topic);
@@ -164,6 +219,10 @@ impl World {
     pub fn create(&mut self, topic: &TopicPlan) {
         let set = |key: &str, value: String| (Arc::from(key), Some(Arc::from(value)));
         let id = Uuid::from_u128(0x70_0000 + u128::from(self.context.unique()));
+        if topic.kind != TopicKind::Plain {
+            self.history.kinds.insert(id, topic.kind);
+        }
+        let cleanup = if topic.kind == TopicKind::Internal { "compact" } else { "delete" };
         self.ask(Request::Create(NewTopic {
             name: topic.name.into(),
             id,
@@ -176,6 +235,7 @@ impl World {
                 set("index.interval.bytes", "200".to_owned()),
                 set("file.delete.delay.ms", "1000".to_owned()),
                 set("unclean.leader.election.enable", topic.is_unclean.to_string()),
+                set("cleanup.policy", cleanup.to_owned()),
             ],
         }));
     }
@@ -215,6 +275,20 @@ impl World {
                 self.producers[at].act(&mut self.context, &mut self.history, image.as_deref());
             }
             Event::Consumer(at) => self.consume(at)?,
+            Event::Transactional(at) => {
+                let image = self.some_image();
+                let ledger = &mut self.history.ledger;
+                self.transactional[at].act(&mut self.context, ledger, image.as_deref());
+            }
+            Event::Reader(at) => self.read_committed(at)?,
+            Event::Offsets(client) => {
+                let pause = self.context.chance.between(20, 80);
+                self.context.after(pause, Event::Offsets(client));
+                if let Some(image) = self.some_image() {
+                    let committed = self.history.ledger.committed_offset(client);
+                    self.offset_readers[client].act(&mut self.context, &image, committed);
+                }
+            }
             Event::Mishap => Mishaps::next(self),
             Event::Mend(id) => Mishaps::mend(self, id),
         }
@@ -247,6 +321,14 @@ impl World {
                     }
                 }
             }
+            (Place::Clients, Body::Told { client, call, told }) => self.told(client, call, told)?,
+            // On a connection that is gone nothing arrives any more.
+            (Place::Node(_), Body::Ask(ask))
+                if self.context.plan.keeps_order()
+                    && ask.client < OFFSETS
+                    && !self.transactional[ask.client].awaits(ask.call) => {}
+            (Place::Node(_), Body::PeerAsk(ask))
+                if self.context.plan.keeps_order() && !self.is_awaited(ask.node, ask.call) => {}
             (Place::Node(node), body) => {
                 let head = self.controller.head.clone();
                 self.nodes[(node - 1) as usize].arrives(&mut self.context, from, body, &head);
@@ -255,6 +337,38 @@ impl World {
             _ => {}
         }
         Ok(())
+    }
+
+    fn is_awaited(&self, node: i32, call: u64) -> bool {
+        let process = self.nodes[(node - 1) as usize].process.as_ref();
+        let coordination = process.and_then(|process| process.coordination.as_ref());
+        coordination.is_some_and(|coordination| coordination.awaits(call))
+    }
+
+    /// A client of a coordinator gets an answer.
+    fn told(&mut self, client: usize, call: u64, told: Told) -> Result<(), Broken> {
+        if client < OFFSETS {
+            let ledger = &mut self.history.ledger;
+            let acknowledged = self.transactional[client].answered(&mut self.context, ledger, call, told)?;
+            if let Some(super::clients::Acknowledged { id, base, crc }) = acknowledged {
+                self.invariants.on_acknowledged(&mut self.history, id, base, crc)?;
+            }
+            return Ok(());
+        }
+        let reader = &mut self.offset_readers[client - OFFSETS];
+        if !reader.awaits(call) {
+            return Ok(());
+        }
+        reader.answered();
+        let (client, floor) = (reader.client, reader.floor);
+        let Told::Group(Ok(group::Reply::FetchOffsets(Ok(topics))), term) = told else { return Ok(()) };
+        let found = match topics.first().and_then(|topic| topic.partitions.first()) {
+            Some((_, FetchedOffset::Offset { offset, .. })) => offset.0,
+            Some((_, FetchedOffset::Unstable)) => return Ok(()),
+            Some((_, FetchedOffset::None)) | None => -1,
+        };
+        note!(self.context, "the offset of client {client} is {found}, at least {floor}");
+        self.invariants.offsets.check(&self.history.ledger, client, floor, term, found)
     }
 
     /// Switches a node on.
@@ -318,6 +432,25 @@ impl World {
         self.invariants.on_consumed(&self.history, id, &got)?;
         if let Some(last) = got.last() {
             self.consumers[at].at = Some((id, last.next));
+        }
+        Ok(())
+    }
+
+    fn read_committed(&mut self, at: usize) -> Result<(), Broken> {
+        let pause = self.context.chance.between(20, 80);
+        self.context.after(pause, Event::Reader(at));
+        let Some(image) = self.some_image() else { return Ok(()) };
+        let Some((leader, id, from)) = self.readers[at].wants(&image) else { return Ok(()) };
+        let Some((leadership, view)) = self.shown_by(leader, id) else { return Ok(()) };
+        let is_paused = self.nodes[(leader.0 - 1) as usize].paused_until > self.context.now;
+        if is_paused || leadership.role != Role::Leader || from >= view.last_stable {
+            return Ok(());
+        }
+        let Some(entries) = entries(&view, from, view.last_stable) else { return Ok(()) };
+        let Some(read) = Reader::read(&view, from, &entries) else { return Ok(()) };
+        committed_reads::check(&self.history.ledger, id, &read)?;
+        if let Some(last) = entries.last() {
+            self.readers[at].at = Some((id, last.next));
         }
         Ok(())
     }

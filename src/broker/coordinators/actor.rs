@@ -23,6 +23,7 @@ use super::batches::Batches;
 use super::load::{LoadError, Loaded, load};
 use super::{CoordinatorError, Ending, Inner, Input, Reply};
 use crate::coordinator::{Context, Machine, Now, Out, ReplyToken};
+use crate::fault::{self, Fault};
 use crate::metadata::Image;
 use crate::metadata::configs::ConfigValues;
 use crate::replica::AckError;
@@ -42,11 +43,11 @@ const SLEEP_MAX_MS: i64 = 86_400_000;
 
 /// What an actor sees of its broker.
 #[derive(Debug)]
-pub(super) struct Surroundings {
-    pub(super) images: watch::Receiver<Arc<Image>>,
-    pub(super) config: Arc<DynamicConfig>,
-    pub(super) partitions: Partitions,
-    pub(super) lease: Lease,
+pub struct Surroundings {
+    pub images: watch::Receiver<Arc<Image>>,
+    pub config: Arc<DynamicConfig>,
+    pub partitions: Partitions,
+    pub lease: Lease,
 }
 
 pub(super) struct Actor<M: Machine> {
@@ -188,8 +189,8 @@ impl<M: Machine> Actor<M> {
     /// What is wrong with bytes does not pass in this term; a disk may be read another time.
     async fn wait_to_load_again(error: LoadError) {
         match error {
-            LoadError::Moved => tokio::time::sleep(RETRY).await,
-            LoadError::Read(_) => tokio::time::sleep(LOAD_RETRY).await,
+            LoadError::Moved => clock::sleep(RETRY).await,
+            LoadError::Read(_) => clock::sleep(LOAD_RETRY).await,
             LoadError::Batch(..) | LoadError::Record(..) => std::future::pending().await,
         }
     }
@@ -205,7 +206,7 @@ impl<M: Machine> Actor<M> {
                 if is_committed(&acknowledged(asked.all().await)).is_ok() {
                     return;
                 }
-                tokio::time::sleep(RETRY).await;
+                clock::sleep(RETRY).await;
             }
         }
     }
@@ -358,6 +359,13 @@ impl<M: Machine> Actor<M> {
         };
         let acknowledged = self.append(live.log_end, batches).await;
         live.log_end = live.log_end.plus(records);
+        let owed = if fault::is_active(Fault::AnswersEarly) {
+            let Owed { replies, effects } = owed;
+            Owed { replies, effects: Vec::new() }.leave(&self.common, self.partition.id.partition);
+            Owed { replies: VecDeque::new(), effects }
+        } else {
+            owed
+        };
         live.in_flight.push_back(InFlight { acknowledged, owed });
         Ok(())
     }
@@ -520,7 +528,7 @@ async fn sleep_until(at: Option<MonotonicMs>) {
     match at {
         Some(at) => {
             let ms = at.since(clock::monotonic()).clamp(0, SLEEP_MAX_MS);
-            tokio::time::sleep(Duration::from_millis(ms.unsigned_abs())).await;
+            clock::sleep(Duration::from_millis(ms.unsigned_abs())).await;
         }
         None => std::future::pending().await,
     }

@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use super::super::dynamic_config::DynamicConfig;
 use super::super::lease::Lease;
 use super::super::partitions::{Partition, Partitions, Role};
 use super::super::reconciler::Reconciled;
-use super::actor::{Actor, Surroundings};
-use super::{Coordinators, MAILBOX_CAPACITY};
+use super::Coordinators;
+use super::actor::Surroundings;
 use crate::controller::MetadataHandle;
 use crate::coordinator::Machine;
+use crate::metadata::Image;
 use crate::types::{LeaderEpoch, NodeId, PartitionIndex, TopicIdPartition};
 
 /// How soon partitions are looked at again that the metadata has given to this broker, and that it does not lead yet: their logs
@@ -71,18 +71,8 @@ impl<M: Machine> Keeper<M> {
     /// Makes the actors those of the partitions that are led here now. False when there is one that will be.
     fn catch_up(&mut self) -> bool {
         let image = self.parts.metadata.image();
-        let mut led = BTreeMap::new();
-        let mut is_complete = true;
-        if let Some(topic) = image.topics.by_name(self.coordinators.topic()) {
-            for (index, registration) in topic.partitions() {
-                let id = TopicIdPartition { topic_id: topic.id, partition: index };
-                let partition = self.parts.partitions.get(&id);
-                match partition.filter(|partition| partition.leadership().role == Role::Leader) {
-                    Some(partition) => drop(led.insert(index, partition)),
-                    None => is_complete &= registration.leader != self.parts.me,
-                }
-            }
-        }
+        let Led { led, is_complete } =
+            Led::of(&image, self.coordinators.topic(), &self.parts.partitions, self.parts.me);
         let over: Vec<PartitionIndex> = self
             .running
             .iter()
@@ -101,23 +91,44 @@ impl<M: Machine> Keeper<M> {
     }
 
     fn start(&mut self, index: PartitionIndex, partition: Arc<Partition>) {
-        let (sender, inbox) = mpsc::channel(MAILBOX_CAPACITY);
         let KeeperParts { metadata, config, partitions, lease, .. } = self.parts.clone();
         let leader_epoch = partition.leadership().leader_epoch;
         let id = partition.id;
         let surroundings = Surroundings { images: metadata.subscribe(), config, partitions, lease };
-        let actor = Actor::new(self.coordinators.inner.clone(), partition, leader_epoch, inbox, surroundings);
-        let task = tokio::spawn(actor.run()).abort_handle();
+        let task = tokio::spawn(self.coordinators.begin(partition, surroundings)).abort_handle();
         self.running.insert(index, Running { id, leader_epoch, task });
-        self.coordinators.update(|actors| drop(actors.insert(index, sender)));
     }
 
     fn stop(&mut self, index: PartitionIndex) {
-        self.coordinators.update(|actors| drop(actors.remove(&index)));
+        self.coordinators.end(index);
         if let Some(running) = self.running.remove(&index) {
             // Whoever waits is answered by what is dropped.
             running.task.abort();
         }
+    }
+}
+
+/// The partitions of an internal topic that this broker leads.
+pub struct Led {
+    pub led: BTreeMap<PartitionIndex, Arc<Partition>>,
+    /// There is none that it will lead soon.
+    pub is_complete: bool,
+}
+
+impl Led {
+    pub fn of(image: &Image, topic: &str, partitions: &Partitions, me: NodeId) -> Led {
+        let (mut led, mut is_complete) = (BTreeMap::new(), true);
+        if let Some(topic) = image.topics.by_name(topic) {
+            for (index, registration) in topic.partitions() {
+                let id = TopicIdPartition { topic_id: topic.id, partition: index };
+                let partition = partitions.get(&id);
+                match partition.filter(|partition| partition.leadership().role == Role::Leader) {
+                    Some(partition) => drop(led.insert(index, partition)),
+                    None => is_complete &= registration.leader != me,
+                }
+            }
+        }
+        Led { led, is_complete }
     }
 }
 

@@ -24,10 +24,13 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-pub use keeper::{Keeper, KeeperParts};
+use actor::Actor;
+pub use actor::Surroundings;
+pub use keeper::{Keeper, KeeperParts, Led};
 pub use placement::{java_hash, partition_of};
 
 use super::messages::ProduceError;
+use super::partitions::Partition;
 use crate::coordinator::{Machine, Producer};
 use crate::replica::AckError;
 use crate::storage::log::AppendError;
@@ -226,6 +229,24 @@ impl<M: Machine> Coordinators<M> {
         if let Some(actor) = actor {
             let _ = actor.send(input).await;
         }
+    }
+
+    /// Has requests find an actor for a partition that is led here, in the present term. It works while it is polled.
+    pub fn begin(
+        &self,
+        partition: Arc<Partition>,
+        surroundings: Surroundings,
+    ) -> impl Future<Output = ()> + Send + use<M> {
+        let (sender, inbox) = mpsc::channel(MAILBOX_CAPACITY);
+        let (index, leader_epoch) = (partition.id.partition, partition.leadership().leader_epoch);
+        let actor = Actor::new(self.inner.clone(), partition, leader_epoch, inbox, surroundings);
+        self.update(|actors| drop(actors.insert(index, sender)));
+        actor.run()
+    }
+
+    /// Requests no longer find the actor of a partition.
+    pub fn end(&self, index: PartitionIndex) {
+        self.update(|actors| drop(actors.remove(&index)));
     }
 
     /// Replaces the table of actors by what `change` makes of it. Only the keeper calls this, so changes do not race.

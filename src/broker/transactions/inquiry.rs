@@ -5,15 +5,18 @@
 //! the transaction, or has a reason why not.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::sync::watch;
 
 use super::answers;
 use super::peers::Peers;
 use crate::broker::coordinators::{Coordinators, partition_of};
-use crate::controller::MetadataHandle;
 use crate::coordinator::Producer;
 use crate::coordinator::transaction::state::TransactionVersion;
 use crate::coordinator::transaction::{AddPartitions, Command, Refused, Reply, Transactions, Verify};
+use crate::metadata::Image;
 use crate::types::{NodeId, PartitionIndex, TopicPartition};
 use crate::wire::messages::add_partitions_to_txn_request::{
     AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction,
@@ -73,7 +76,7 @@ struct Place {
 #[derive(Clone, Debug)]
 pub struct TransactionInquiry {
     pub me: NodeId,
-    pub metadata: MetadataHandle,
+    pub images: watch::Receiver<Arc<Image>>,
     pub transactions: Coordinators<Transactions>,
     pub peers: Peers,
 }
@@ -91,7 +94,7 @@ impl TransactionInquiry {
     }
 
     fn place(&self, transactional_id: &str) -> Option<Place> {
-        let image = self.metadata.image();
+        let image = self.images.borrow().clone();
         let topic = image.topics.by_name(self.transactions.topic())?;
         let partition = partition_of(transactional_id, topic.partition_count());
         let broker = topic.partition(partition)?.leader;

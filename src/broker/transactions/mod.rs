@@ -13,5 +13,7 @@ pub mod sender;
 
 pub use inquiry::{Inquiry, NotPart, TransactionInquiry};
 pub use markers::{MarkerError, MarkerWrite, MarkerWriter};
+#[cfg(test)]
+pub(crate) use peers::Carried;
 pub use peers::{PeerError, Peers};
 pub use sender::MarkerSender;

@@ -30,7 +30,24 @@ pub enum PeerError {
 /// The connections of one purpose. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Peers {
-    inner: Arc<Inner>,
+    way: Way,
+}
+
+#[derive(Clone, Debug)]
+enum Way {
+    Sockets(Arc<Inner>),
+    #[cfg(test)]
+    Simulation(tokio::sync::mpsc::UnboundedSender<Carried>),
+}
+
+/// A call that a simulation carries.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct Carried {
+    pub(crate) broker: NodeId,
+    pub(crate) request: Box<dyn std::any::Any + Send>,
+    /// For the response; dropped when the connection breaks.
+    pub(crate) answer: tokio::sync::oneshot::Sender<Box<dyn std::any::Any + Send>>,
 }
 
 #[derive(Debug)]
@@ -44,11 +61,42 @@ struct Inner {
 
 impl Peers {
     pub fn new(client_id: String, listener: Arc<str>, metadata: MetadataHandle) -> Peers {
-        Peers { inner: Arc::new(Inner { client_id, listener, metadata, connections: Mutex::default() }) }
+        let inner = Inner { client_id, listener, metadata, connections: Mutex::default() };
+        Peers { way: Way::Sockets(Arc::new(inner)) }
+    }
+
+    /// Brokers are reached by whoever takes what is to be carried.
+    #[cfg(test)]
+    pub(crate) fn simulated(carrier: tokio::sync::mpsc::UnboundedSender<Carried>) -> Peers {
+        Peers { way: Way::Simulation(carrier) }
     }
 
     /// Asks a broker, once.
-    pub async fn call<R: Request + 'static>(
+    pub async fn call<R>(
+        &self,
+        broker: NodeId,
+        request: &R,
+        limit: Duration,
+    ) -> Result<R::Response, PeerError>
+    where
+        R: Request + Clone + Send + Sync + 'static,
+        R::Response: Send + 'static,
+    {
+        match &self.way {
+            Way::Sockets(inner) => inner.call(broker, request, limit).await,
+            #[cfg(test)]
+            Way::Simulation(carrier) => {
+                let (answer, answered) = tokio::sync::oneshot::channel();
+                let _ = carrier.send(Carried { broker, request: Box::new(request.clone()), answer });
+                let answer = answered.await.map_err(|_| CallError::Disconnected)?;
+                Ok(*answer.downcast().expect("the response to this request"))
+            }
+        }
+    }
+}
+
+impl Inner {
+    async fn call<R: Request + 'static>(
         &self,
         broker: NodeId,
         request: &R,
@@ -66,7 +114,7 @@ impl Peers {
         if let Some(known) = self.connections().get(&broker) {
             return Ok(known.clone());
         }
-        let Inner { client_id, listener, metadata, .. } = &*self.inner;
+        let Inner { client_id, listener, metadata, .. } = self;
         let image = metadata.image();
         let endpoint = image.brokers.get(broker).and_then(|broker| broker.endpoint(listener));
         let endpoint = endpoint.ok_or_else(|| PeerError::NoEndpoint(broker, Arc::clone(listener)))?;
@@ -78,6 +126,6 @@ impl Peers {
     }
 
     fn connections(&self) -> MutexGuard<'_, HashMap<NodeId, Connection>> {
-        self.inner.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

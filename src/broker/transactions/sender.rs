@@ -18,12 +18,12 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::answers::{Written, written};
 use super::markers::{MarkerError, MarkerWrite, MarkerWriter};
 use super::peers::Peers;
+use crate::broker::clock;
 use crate::broker::coordinators::transactions::Effects;
 use crate::broker::coordinators::{CoordinatorError, Coordinators};
 use crate::broker::messages::ProduceError;
 use crate::broker::partitions::{Partitions, Role};
 use crate::broker::producer_ids::ProducerIds;
-use crate::controller::MetadataHandle;
 use crate::coordinator::Producer;
 use crate::coordinator::transaction::{Command, Effect, Markers, Transactions};
 use crate::metadata::Image;
@@ -46,7 +46,7 @@ const KEPT_DELIVERIES: usize = 64;
 #[derive(Clone, Debug)]
 pub struct MarkerSender {
     pub me: NodeId,
-    pub metadata: MetadataHandle,
+    pub images: watch::Receiver<Arc<Image>>,
     pub partitions: Partitions,
     pub transactions: Coordinators<Transactions>,
     pub writer: MarkerWriter,
@@ -87,13 +87,18 @@ impl MarkerSender {
         }
     }
 
-    async fn write(&self, coordinator: PartitionIndex, markers: Markers) {
+    pub(crate) async fn write(&self, coordinator: PartitionIndex, markers: Markers) {
         if let Some(epoch) = self.term(coordinator) {
             self.deliver(coordinator, epoch, markers).await;
         }
     }
 
-    async fn supply(&self, coordinator: PartitionIndex, transactional_id: String, producer: Producer) {
+    pub(crate) async fn supply(
+        &self,
+        coordinator: PartitionIndex,
+        transactional_id: String,
+        producer: Producer,
+    ) {
         match self.producer_ids.next().await {
             Ok(fresh) => {
                 let fresh = Some(fresh);
@@ -106,9 +111,13 @@ impl MarkerSender {
         }
     }
 
+    fn image(&self) -> Arc<Image> {
+        self.images.borrow().clone()
+    }
+
     /// The term in which this broker coordinates; `None` when it does not.
     fn term(&self, coordinator: PartitionIndex) -> Option<LeaderEpoch> {
-        let image = self.metadata.image();
+        let image = self.image();
         let topic = image.topics.by_name(self.transactions.topic())?;
         let id = TopicIdPartition { topic_id: topic.id, partition: coordinator };
         let leadership = self.partitions.get(&id)?.leadership();
@@ -119,7 +128,7 @@ impl MarkerSender {
         let mut missing: BTreeSet<TopicPartition> = markers.partitions.iter().cloned().collect();
         let mut pause = FIRST_PAUSE;
         while self.term(coordinator) == Some(epoch) {
-            let image = self.metadata.image();
+            let image = self.image();
             let (mut done, by_leader) = sort(&image, &missing);
             let mut is_fenced = false;
             let attempts = by_leader.iter().map(|(leader, partitions)| {
@@ -152,7 +161,7 @@ impl MarkerSender {
             if missing.is_empty() || is_fenced {
                 return;
             }
-            tokio::time::sleep(pause).await;
+            clock::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
@@ -167,8 +176,9 @@ impl MarkerSender {
         epoch: LeaderEpoch,
     ) -> Vec<(TopicPartition, Written)> {
         tokio::select! {
+            biased;
             written = self.attempt(image, leader, partitions, markers, epoch) => written,
-            () = led_elsewhere(self.metadata.subscribe(), leader, partitions) => Vec::new(),
+            () = led_elsewhere(self.images.clone(), leader, partitions) => Vec::new(),
         }
     }
 

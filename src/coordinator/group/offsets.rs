@@ -13,6 +13,7 @@ use super::command::CommitTopic;
 use super::record::Record;
 use super::topic_names::{TopicNames, TopicNumber};
 use super::{Name, Out, Producer};
+use crate::fault::{self, Fault};
 use crate::types::{LeaderEpoch, Offset, PartitionIndex, ProducerId, TimestampMs, TopicId};
 use crate::wire::messages::StrBytes;
 use crate::wire::messages::groups::{
@@ -124,6 +125,7 @@ impl Offsets {
         producer: Option<ProducerId>,
     ) {
         self.applied += 1;
+        let producer = producer.filter(|_| !fault::is_active(Fault::CommitsPendingOffsets));
         let partition = PartitionIndex(key.partition);
         let Some(value) = value else {
             if let Some(topic) = self.topics.number(&key.topic) {

@@ -78,6 +78,7 @@ pub use truncate::Doomed;
 pub use txn_index::AbortedTxn;
 pub use view::{LogView, LogViews, ReadError, ReadPlan};
 
+use crate::fault::{self, Fault};
 use crate::storage::disk;
 use crate::types::{LeaderEpoch, Offset, TimestampMs};
 use lazy_file::Place;
@@ -289,7 +290,9 @@ impl Log {
 
     fn current_view(&self) -> LogView {
         let Ruler { log_start, high_watermark, flushed, log_end } = self.ruler;
-        let unstable = self.producers.first_unstable_offset().unwrap_or(high_watermark);
+        let unstable = self.producers.first_unstable_offset();
+        let unstable = unstable.filter(|_| !fault::is_active(Fault::ForgetsOpenTransactions));
+        let unstable = unstable.unwrap_or(high_watermark);
         LogView {
             log_start,
             last_stable: unstable.clamp(log_start, high_watermark),

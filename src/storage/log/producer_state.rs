@@ -20,6 +20,7 @@ use thiserror::Error;
 
 use super::append::Origin;
 use super::txn_index::AbortedTxn;
+use crate::fault::{self, Fault};
 use crate::types::{Offset, ProducerEpoch, ProducerId, TimestampMs};
 use crate::wire::batch::{BatchHeader, NO_SEQUENCE};
 use crate::wire::control::{ControlError, EndTxnMarker, TxnResult};
@@ -235,6 +236,7 @@ impl ProducerState {
     ) -> Result<Option<Guard>, ProducerError> {
         let FirstBatch { producer_id, epoch, .. } = *batch;
         match self.get(producer_id) {
+            _ if fault::is_active(Fault::TakesLateRecords) => Ok(None),
             Some(entry) if epoch < entry.epoch => {
                 Err(ProducerError::Fenced { producer_id, epoch, current: entry.epoch })
             }
@@ -274,9 +276,15 @@ impl ProducerState {
                 {
                     return Ok(Checked::Duplicate(duplicate));
                 }
-                check_epoch(header, entry)?;
+                let takes_late = *transactional && fault::is_active(Fault::TakesLateRecords);
+                if !takes_late {
+                    check_epoch(header, entry)?;
+                }
                 let open = entry.current_txn_first_offset.is_some() && header.producer_epoch == entry.epoch;
-                if *transactional && !open && !self.may_begin(header.producer_id, coordinated.verified) {
+                if *transactional
+                    && !(open || takes_late)
+                    && !self.may_begin(header.producer_id, coordinated.verified)
+                {
                     return Err(ProducerError::Unverified { producer_id: header.producer_id });
                 }
                 if origin == Origin::Client {
@@ -458,6 +466,9 @@ fn check_marker(
     entry: &ProducerEntry,
     marker_epoch: MarkerEpoch,
 ) -> Result<(), ProducerError> {
+    if fault::is_active(Fault::TakesAnyMarker) {
+        return Ok(());
+    }
     check_epoch(header, entry)?;
     let same = header.producer_epoch == entry.epoch;
     // The last epoch of all cannot be raised any more.

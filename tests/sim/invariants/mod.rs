@@ -2,20 +2,27 @@
 //! each acknowledgement, or at the metadata whenever it has; it keeps what it needs to compare with.
 
 mod acknowledged;
+pub mod all_or_nothing;
 mod branches;
+mod closed;
+pub mod committed_reads;
 mod consumed;
 mod equal_logs;
 mod fold;
 mod high_watermark;
 mod in_sync;
 pub mod lease;
+mod offsets;
 mod one_leader;
 pub mod progress;
 mod sequences;
+pub mod stable;
+mod torn;
 
 use std::sync::Arc;
 
 use super::history::{Entry, History};
+use super::plan::TopicKind;
 use crate::broker::partitions::Leadership;
 use crate::metadata::{Image, Record};
 use crate::storage::log::LogView;
@@ -46,6 +53,7 @@ pub struct Invariants {
     acknowledged: acknowledged::Acknowledged,
     sequences: sequences::Sequences,
     consumed: consumed::Consumed,
+    pub offsets: offsets::Offsets,
 }
 
 impl Invariants {
@@ -75,7 +83,11 @@ impl Invariants {
         }
         self.high_watermark.check(sight)?;
         let new = self.equal_logs.check(history, sight)?;
-        self.sequences.check(history, sight.id, &new)?;
+        match history.kind(sight.id) {
+            TopicKind::Plain => self.sequences.check(history, sight.id, &new)?,
+            TopicKind::Transactional => on_transactional(history, sight.id, &new)?,
+            TopicKind::Internal => {}
+        }
         self.acknowledged.on_sight(history, sight)
     }
 
@@ -133,4 +145,28 @@ impl Invariants {
     pub fn on_log(&self, records: &[Record], head: &Image) -> Result<(), Broken> {
         fold::check(records, head)
     }
+}
+
+/// Records and markers of transactions are committed.
+fn on_transactional(history: &mut History, id: TopicIdPartition, new: &[Entry]) -> Result<(), Broken> {
+    let ledger = &mut history.ledger;
+    for entry in new {
+        let Some(part) = entry.part else {
+            return Err(format!("closed: {entry:?} of {id:?} is of no transaction"));
+        };
+        let Some(result) = part.marker else {
+            let txn =
+                ledger.of(entry.crc).ok_or_else(|| format!("closed: nobody sent {entry:?} of {id:?}"))?;
+            closed::check_record(ledger, id, entry, &part, txn)?;
+            ledger.on_record(id, &part, txn);
+            continue;
+        };
+        let ended = ledger.on_marker(id, &part, result);
+        for txn in &ended {
+            torn::check(&ledger.txns[*txn])?;
+            all_or_nothing::check(&ledger.txns[*txn])?;
+        }
+        closed::check_marker(ledger, id, &ended)?;
+    }
+    Ok(())
 }

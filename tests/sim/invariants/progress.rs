@@ -4,6 +4,7 @@
 use crate::broker::partitions::Role;
 use crate::metadata::topics::PartitionRegistration;
 use crate::sim::history::PartitionHistory;
+use crate::sim::plan::TopicKind;
 use crate::sim::world::World;
 use crate::types::{Offset, TopicIdPartition};
 
@@ -23,9 +24,15 @@ pub fn missing(world: &World, before: &[u64]) -> Option<String> {
             }
         }
     }
-    for (producer, before) in world.producers.iter().zip(before) {
+    let (of_producers, of_clients) = before.split_at(world.producers.len());
+    for (producer, before) in world.producers.iter().zip(of_producers) {
         if producer.acknowledged < before + 3 {
             return Some(format!("a producer does not go on: {producer}"));
+        }
+    }
+    for (client, before) in world.transactional.iter().zip(of_clients) {
+        if client.committed < before + 2 {
+            return Some(format!("a transactional client does not go on: {client:?}"));
         }
     }
     None
@@ -69,6 +76,9 @@ fn missing_of(world: &World, id: TopicIdPartition, partition: &PartitionRegistra
                 view.high_watermark
             ));
         }
+    }
+    if world.history.kind(id) != TopicKind::Plain {
+        return None;
     }
     match world.consumed(id) {
         Some(consumed) if consumed.plus(60) >= committed => None,

@@ -166,7 +166,7 @@ def bench(options):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="*", help=f"{', '.join(PARTS)}, or bench; default all but cluster and bench")
+    parser.add_argument("part", nargs="*", help=f"{', '.join(PARTS)}, or bench; default all but bench")
     parser.add_argument("--binary", default=PROJECT / "target/release/floodmark", help="the floodmark binary")
     parser.add_argument("--launcher", help="a command that runs a broker in the foreground, given its properties file")
     parser.add_argument("--against", choices=["floodmark", "kafka"], default="floodmark")
@@ -199,7 +199,7 @@ def main():
             return 0
         foreign = options.against == "kafka" or options.launcher or options.bootstrap
         # What a foreign broker cannot be asked: how it is started, to keep a reserve and, where it runs already, to be killed.
-        usual = ["clients"] if options.bootstrap else PARTS[2:-1] if foreign else PARTS[:-1]
+        usual = ["clients"] if options.bootstrap else PARTS[2:-1] if foreign else PARTS
         for part in options.part or usual:
             print(f"=== {part}", flush=True)
             try:

@@ -1,23 +1,33 @@
 //! Topics that come into being because a client asked for their metadata (`auto.create.topics.enable`) or for a coordinator.
 //!
-//! The request that asks does not wait; the client asks again. Invariant: a name is being created at most once at a time.
+//! Who asks for metadata does not wait, and asks again. Who asks for a coordinator waits a little, for clients come back late.
+//! Invariant: a name is being created at most once at a time.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use super::{Api, create_topics};
 use crate::metadata::topics::NewTopic;
 use crate::types::{ErrorCode, Uuid};
 
+/// How long somebody waits for an internal topic.
+const INTERNAL_LIMIT: Duration = Duration::from_secs(1);
+
 /// The names that are being created.
 #[derive(Debug, Default)]
-pub struct InFlight(Mutex<HashSet<String>>);
+pub struct InFlight {
+    names: Mutex<HashSet<String>>,
+    ended: Notify,
+}
 
 impl InFlight {
     /// Takes the names that nobody is creating yet.
     fn take(&self, names: &[&str]) -> Vec<String> {
-        let mut in_flight = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_flight = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         names
             .iter()
             .filter(|name| in_flight.insert((**name).to_owned()))
@@ -26,9 +36,28 @@ impl InFlight {
     }
 
     fn give_back(&self, names: &[String]) {
-        let mut in_flight = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut in_flight = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         for name in names {
             in_flight.remove(name);
+        }
+        drop(in_flight);
+        self.ended.notify_waiters();
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+    }
+
+    /// Waits until a name is not being created.
+    async fn without(&self, name: &str) {
+        loop {
+            let mut ended = pin!(self.ended.notified());
+            // From here on no end is missed.
+            ended.as_mut().enable();
+            if !self.has(name) {
+                return;
+            }
+            ended.await;
         }
     }
 }
@@ -39,9 +68,11 @@ pub fn create(api: &Arc<Api>, names: &[&str]) {
     begin(api, names.iter().map(topic).collect());
 }
 
-/// Begins to create a topic that the broker itself needs.
-pub fn create_internal(api: &Arc<Api>, topic: NewTopic) {
+/// Creates a topic that the broker itself needs. Returns when that has succeeded or failed, or after a while.
+pub async fn create_internal(api: &Arc<Api>, topic: NewTopic) {
+    let name = topic.name.clone();
     begin(api, vec![topic]);
+    let _ = tokio::time::timeout(INTERNAL_LIMIT, api.auto_topics.without(&name)).await;
 }
 
 fn begin(api: &Arc<Api>, mut topics: Vec<NewTopic>) {

@@ -1,8 +1,8 @@
 //! FindCoordinator: v0-6
 //!
 //! Behaviour: the broker that leads the partition of the internal topic that a key belongs to. An internal topic that is missing
-//! is created, with the settings that the broker has for it; until it is there and has a leader that the client can reach, the
-//! answer is COORDINATOR_NOT_AVAILABLE, and the client asks again. A key type that the version does not have is INVALID_REQUEST.
+//! is created, with the settings that the broker has for it, which is waited for a little; until it is there and has a leader that
+//! the client can reach, the answer is COORDINATOR_NOT_AVAILABLE, and the client asks again. A key type that the version does not have is INVALID_REQUEST.
 //!
 //! Version notes: 1 adds the key type (0 group, 1 transaction); 4 asks for several keys at once; 6 adds share groups (2).
 //!
@@ -39,6 +39,13 @@ pub async fn handle(
     request: Request<FindCoordinatorRequest>,
 ) -> FindCoordinatorResponse {
     let (version, request) = (request.version, request.body);
+    if let Some(topic) = topic_of(request.key_type) {
+        let image = api.metadata.image();
+        if image.topics.by_name(topic).is_none() {
+            let topic = internal_topic(topic, &api.config.at(&image).broker);
+            auto_topics::create_internal(api, topic).await;
+        }
+    }
     let find = |key: &StrBytes| find(api, &call.listener.name, version, request.key_type, key.as_str());
     if version < SEVERAL_KEYS {
         return of_one(version, find(&request.key));
@@ -80,23 +87,31 @@ fn of_one(version: i16, found: Found) -> FindCoordinatorResponse {
     }
 }
 
+/// The internal topic for a type of keys that is served.
+fn topic_of(key_type: i8) -> Option<&'static str> {
+    match key_type {
+        GROUP => Some(CONSUMER_OFFSETS),
+        TRANSACTION => Some(TRANSACTION_STATE),
+        _ => None,
+    }
+}
+
 fn find(api: &Arc<Api>, listener: &str, version: i16, key_type: i8, key: &str) -> Found {
     let not_available = |reason| Err((ErrorCode::CoordinatorNotAvailable, reason));
-    let topic = match key_type {
-        GROUP => CONSUMER_OFFSETS,
-        TRANSACTION => TRANSACTION_STATE,
-        SHARE if version < SHARE_GROUPS => {
-            return Err((ErrorCode::InvalidRequest, "the version has no share groups"));
-        }
-        SHARE if !is_share_key(key) => {
-            return Err((ErrorCode::InvalidRequest, "the key is not GROUP:TOPIC_ID:PARTITION"));
-        }
-        SHARE => return not_available("share groups are not served yet"),
-        _ => return Err((ErrorCode::InvalidRequest, "there is no such type of key")),
+    let Some(topic) = topic_of(key_type) else {
+        return match key_type {
+            SHARE if version < SHARE_GROUPS => {
+                Err((ErrorCode::InvalidRequest, "the version has no share groups"))
+            }
+            SHARE if !is_share_key(key) => {
+                Err((ErrorCode::InvalidRequest, "the key is not GROUP:TOPIC_ID:PARTITION"))
+            }
+            SHARE => not_available("share groups are not served yet"),
+            _ => Err((ErrorCode::InvalidRequest, "there is no such type of key")),
+        };
     };
     let image = api.metadata.image();
     let Some(found) = image.topics.by_name(topic) else {
-        auto_topics::create_internal(api, internal_topic(topic, &api.config.at(&image).broker));
         return not_available("the internal topic is being created");
     };
     let partition = found.partition(partition_of(key, found.partition_count()));

@@ -214,8 +214,7 @@ async fn coordinators_are_found_at_every_version() {
     let code = |response: &FindCoordinatorResponse| {
         response.coordinators.first().map_or(response.error_code, |found| found.error_code)
     };
-    // The topic is not there yet.
-    assert_code(code(&client.call(0, request(0, 0, "g")).await), ErrorCode::CoordinatorNotAvailable, "g");
+    // The topic is not there yet: the first request makes it.
     find_coordinator(&mut client, "g").await;
     for version in versions(10) {
         let found = client.call(version, request(version, 0, "g")).await;

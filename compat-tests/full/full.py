@@ -13,7 +13,7 @@ import sys
 import time
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from lib.broker import Broker
 from lib.program import main
@@ -147,8 +147,9 @@ def everything_else_goes_on(broker, mount, client):
         raise Failed("records are missing")
     client.create("new")
     expect("new" in client.admin.list_topics(timeout=30).topics, True, "the new topic")
-    resource = ConfigResource(ConfigResource.Type.TOPIC, "bulk", set_config={"retention.ms": "3600000"})
-    for future in client.admin.alter_configs([resource]).values():
+    entry = ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "bulk", incremental_configs=[entry])
+    for future in client.admin.incremental_alter_configs([resource]).values():
         future.result(30)
     client.delete("new")
 

@@ -19,6 +19,7 @@ use crate::metadata::Image;
 use crate::metadata::reconcile::{Replica, is_held};
 use crate::storage::checkpoint::{OffsetCheckpoint, write_partition_metadata};
 use crate::storage::disk::{self, Disk, Space};
+use crate::storage::log::names::{FileName, Kind};
 use crate::storage::log::{Budgets, Log, LogConfig, LogError};
 use crate::storage::log_dir::{Fate, LogDirError, PartitionDir};
 use crate::types::{
@@ -430,7 +431,14 @@ impl LogDirs {
             );
         }
         if recovered.lost_flushed {
-            tracing::error!("{}: batches that had been flushed are damaged", found.path.display());
+            let name = |base| FileName::live(base, Kind::Log).path(&found.path);
+            let at =
+                recovered.cut_at.map(|(base, position)| format!("{} at {position}", name(base).display()));
+            tracing::error!(
+                "{}: batches that had been flushed are damaged or missing, and the log ends at {} now",
+                at.unwrap_or_else(|| found.path.display().to_string()),
+                log.log_end()
+            );
         }
         Ok(log)
     }

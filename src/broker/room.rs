@@ -12,8 +12,10 @@ use crate::types::MonotonicMs;
 
 /// Of a small file system no more than one part of so many is kept.
 const RESERVE_PART_MAX: u64 = 10;
-/// An episode ends when so much of the reserve is free beyond it, so that it does not end and begin all the time.
+/// An episode ends when so much of the reserve is free beyond it, so that it does not end and begin all the time,
 const MARGIN_PART: u64 = 10;
+/// and so many times what found no room.
+const MARGIN_TIMES: u64 = 2;
 /// After a write that found no room although there should be some (a quota), nothing is tried for so long,
 const HIT_PAUSE_MS: i64 = 2_000;
 /// and for so long nothing must fail before the episode is over.
@@ -34,8 +36,10 @@ pub(super) struct Room {
 enum State {
     #[default]
     Enough,
-    /// Nothing is admitted; since a write failed, if one did.
-    Short { hit: Option<MonotonicMs> },
+    /// Nothing is admitted: so many bytes found no room.
+    Short { needed: u64 },
+    /// Nothing is admitted, since a write has failed.
+    Hit { at: MonotonicMs },
     /// A write has failed, and it is tried since when another would.
     Trial { since: MonotonicMs },
 }
@@ -89,14 +93,15 @@ impl Room {
         let reserve = self.reserve(space);
         let free = space.free;
         let mut state = self.lock();
-        let has_room = free >= reserve.saturating_add(needed as u64);
+        let needed = needed as u64;
+        let has_room = free >= reserve.saturating_add(needed);
         let before = *state;
         *state = match before {
-            State::Enough | State::Trial { .. } if !has_room && reserve > 0 => State::Short { hit: None },
-            State::Short { hit: None } if free >= reserve + reserve / MARGIN_PART => State::Enough,
-            State::Short { hit: Some(at) } if has_room && now.since(at) >= HIT_PAUSE_MS => {
-                State::Trial { since: now }
+            State::Enough | State::Trial { .. } if !has_room && reserve > 0 => State::Short { needed },
+            State::Short { needed } if free >= reserve.saturating_add(margin(reserve, needed)) => {
+                State::Enough
             }
+            State::Hit { at } if has_room && now.since(at) >= HIT_PAUSE_MS => State::Trial { since: now },
             State::Trial { since } if now.since(since) >= TRIAL_MS => State::Enough,
             same => same,
         };
@@ -108,12 +113,13 @@ impl Room {
     /// A write found no room.
     pub fn failed(&self, space: Space, now: MonotonicMs) -> Option<Turn> {
         let mut state = self.lock();
-        let before = std::mem::replace(&mut *state, State::Short { hit: Some(now) });
+        let before = std::mem::replace(&mut *state, State::Hit { at: now });
         self.turn(before, *state, (space.free, self.reserve(space)))
     }
 
     fn turn(&self, before: State, after: State, (free, reserve): (u64, u64)) -> Option<Turn> {
-        self.is_short.store(matches!(after, State::Short { .. }), Ordering::Relaxed);
+        let is_short = matches!(after, State::Short { .. } | State::Hit { .. });
+        self.is_short.store(is_short, Ordering::Relaxed);
         match (before == State::Enough, after == State::Enough) {
             (true, false) => Some(Turn::Short { free, reserve }),
             (false, true) => Some(Turn::Enough { free, reserve }),
@@ -128,6 +134,11 @@ impl Room {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What must be free beyond the reserve for an episode to end.
+fn margin(reserve: u64, needed: u64) -> u64 {
+    (reserve / MARGIN_PART).max(needed.saturating_mul(MARGIN_TIMES))
 }
 
 #[cfg(test)]
@@ -169,6 +180,20 @@ mod tests {
         assert_eq!(room.measured(free(9_000), 0, NOW), None);
         assert_eq!(room.measured(free(400), 0, NOW), Some(Turn::Short { free: 400, reserve: 500 }));
         assert_eq!(room.admit(1), Admission::Refused);
+    }
+
+    /// Otherwise what needs much would find none again and again, and each time be told.
+    #[test]
+    fn an_episode_ends_when_there_is_room_for_what_found_none() {
+        let room = room(500);
+        assert_eq!(room.measured(free(700), 1, NOW), None);
+        assert_eq!(room.admit(201), Admission::Unknown);
+        assert!(room.measured(free(700), 201, NOW).is_some());
+        for not_enough in [600, 700, 901] {
+            assert_eq!(room.measured(free(not_enough), 0, NOW), None);
+            assert!(room.is_short());
+        }
+        assert_eq!(room.measured(free(902), 0, NOW), Some(Turn::Enough { free: 902, reserve: 500 }));
     }
 
     #[test]

@@ -94,13 +94,13 @@ fn an_image_as_lines() {
     }
     let lines = export::image_as_json(&image).unwrap().join("\n");
     expect_test::expect![[r#"
-        {"data":{"featureLevel":33,"name":"metadata.version"},"type":"FEATURE_LEVEL_RECORD","version":0}
-        {"data":{"featureLevel":1,"name":"eligible.leader.replicas.version"},"type":"FEATURE_LEVEL_RECORD","version":0}
-        {"data":{"featureLevel":1,"name":"group.version"},"type":"FEATURE_LEVEL_RECORD","version":0}
-        {"data":{"featureLevel":2,"name":"share.version"},"type":"FEATURE_LEVEL_RECORD","version":0}
-        {"data":{"featureLevel":1,"name":"streams.version"},"type":"FEATURE_LEVEL_RECORD","version":0}
-        {"data":{"featureLevel":2,"name":"transaction.version"},"type":"FEATURE_LEVEL_RECORD","version":0}
-        {"data":{"name":"min.insync.replicas","resourceName":"","resourceType":4,"value":"1"},"type":"CONFIG_RECORD","version":0}"#]].assert_eq(&lines);
+        {"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":"metadata.version","featureLevel":33}}
+        {"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":"eligible.leader.replicas.version","featureLevel":1}}
+        {"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":"group.version","featureLevel":1}}
+        {"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":"share.version","featureLevel":2}}
+        {"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":"streams.version","featureLevel":1}}
+        {"type":"FEATURE_LEVEL_RECORD","version":0,"data":{"name":"transaction.version","featureLevel":2}}
+        {"type":"CONFIG_RECORD","version":0,"data":{"resourceType":4,"resourceName":"","name":"min.insync.replicas","value":"1"}}"#]].assert_eq(&lines);
     let frame = Bytes::from_static(&[1, 20, 0, 0]);
-    assert_eq!(export::frame_as_json(frame).unwrap(), r#"{"data":{},"type":"NO_OP_RECORD","version":0}"#);
+    assert_eq!(export::frame_as_json(frame).unwrap(), r#"{"type":"NO_OP_RECORD","version":0,"data":{}}"#);
 }

@@ -189,6 +189,12 @@ fn damage_ends_the_log_where_it_begins() {
     assert_eq!(read_all(&log.view()), stored[..5 * size]);
     let recovered = log.recovered();
     assert_eq!((recovered.truncated_bytes, recovered.lost_flushed), (5 * size as u64, false));
+    assert_eq!(recovered.cut_at, Some((Offset(0), 5 * size as u64)));
+    drop(log);
+    // It is told when that had been flushed.
+    write(&disk, &path(0, Kind::Log, Stage::Live), &damaged);
+    let recovered = reopen(&disk, LogConfig::default(), 8, false).recovered();
+    assert_eq!((recovered.lost_flushed, recovered.cut_at), (true, Some((Offset(0), 5 * size as u64))));
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub struct Recovered {
     pub truncated_bytes: u64,
     /// The log ended below its recovery point: batches that had been flushed are damaged.
     pub lost_flushed: bool,
+    /// Where what was cut off begins: the base of the segment, and the position in it.
+    pub cut_at: Option<(Offset, u64)>,
 }
 
 /// The files of a partition directory that belong to offsets.
@@ -250,6 +252,7 @@ impl<'a> Recovery<'a> {
             let cut = segment.size() - checked.position;
             if cut > 0 {
                 self.outcome.truncated_bytes += cut;
+                self.outcome.cut_at = Some((segment.base(), checked.position));
                 segment.cut(checked.position)?;
             }
             segment.seal()?;

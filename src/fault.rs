@@ -56,6 +56,10 @@ pub(crate) enum Fault {
     EndsAnyTransaction,
     /// Offsets count when they come, and not when their transaction is committed.
     CommitsPendingOffsets,
+    /// A member is given partitions that another has not given up.
+    SharesPartitions,
+    /// Another generation of a group has the number of the one before.
+    SkipsGeneration,
 }
 
 #[cfg(test)]
@@ -80,13 +84,15 @@ impl Fault {
         Fault::IgnoresFailedSync,
     ];
     /// Those that take transactions or groups to show.
-    pub(crate) const OF_COORDINATORS: [Fault; 6] = [
+    pub(crate) const OF_COORDINATORS: [Fault; 8] = [
         Fault::TakesAnyMarker,
         Fault::ForgetsOpenTransactions,
         Fault::TakesLateRecords,
         Fault::AnswersEarly,
         Fault::EndsAnyTransaction,
         Fault::CommitsPendingOffsets,
+        Fault::SharesPartitions,
+        Fault::SkipsGeneration,
     ];
 }
 

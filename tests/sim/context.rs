@@ -42,6 +42,7 @@ pub enum Event {
     /// Somebody reads what is committed, of records or of offsets.
     Reader(usize),
     Offsets(usize),
+    Member(usize),
     Mishap,
     /// A mishap ends.
     Mend(u64),

@@ -8,7 +8,7 @@
 //! (`tasks`, `coordination`, `handlers`).
 //!
 //! In reading order: `plan` (what a seed decides), `context` (the queue), `network`, `controller`, `process` with
-//! `replication` and `coordination`, `node`, `clients`, `transactional`, `readers`, `history`, `ledger`, `mishaps`, `world`,
+//! `replication` and `coordination`, `node`, `clients`, `transactional`, `readers`, `members`, `history`, `ledger`, `mishaps`, `world`,
 //! `invariants`.
 
 mod chance;
@@ -20,6 +20,7 @@ mod handlers;
 mod history;
 mod invariants;
 mod ledger;
+mod members;
 mod mishaps;
 mod network;
 mod node;
@@ -136,15 +137,17 @@ fn the_laws_hold_whatever_goes_wrong() {
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
     let slowest = outcomes.iter().map(|outcome| outcome.recovered_after).max().unwrap_or(0);
     println!(
-        "{count} seeds from {first}: {} acknowledgements, {} elections, {} transactions, whole again after {slowest} ms at most",
+        "{count} seeds from {first}: {} acknowledgements, {} elections, {} transactions, {} takeovers, whole again after {slowest} ms at most",
         sum(|outcome| outcome.acknowledged),
         sum(|outcome| outcome.elections),
         sum(|outcome| outcome.transactions),
+        sum(|outcome| outcome.takeovers),
     );
     if count >= SEEDS {
         assert!(sum(|outcome| outcome.acknowledged) > 50 * count, "the laws are not put to the test");
         assert!(sum(|outcome| outcome.elections) > 5 * count, "the laws are not put to the test");
         assert!(sum(|outcome| outcome.transactions) > 5 * count, "the laws are not put to the test");
+        assert!(sum(|outcome| outcome.takeovers) > count, "the laws are not put to the test");
     }
 }
 

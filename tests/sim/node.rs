@@ -40,7 +40,16 @@ impl Node {
         if plan.transactions.is_some() {
             let interval = "transaction.abort.timed.out.transaction.cleanup.interval.ms";
             overrides.push((interval, "200".to_owned()));
-            overrides.push(("offsets.commit.timeout.ms", "2000".to_owned()));
+            let session_ms = super::members::SESSION_MS.to_string();
+            overrides.extend([
+                ("offsets.commit.timeout.ms", "2000".to_owned()),
+                ("group.initial.rebalance.delay.ms", "50".to_owned()),
+                ("group.consumer.min.session.timeout.ms", session_ms.clone()),
+                ("group.consumer.session.timeout.ms", session_ms),
+                ("group.consumer.min.heartbeat.interval.ms", "100".to_owned()),
+                ("group.consumer.heartbeat.interval.ms", "100".to_owned()),
+                ("group.consumer.assignment.interval.ms", "0".to_owned()),
+            ]);
         }
         if plan.lazy.contains(&me.0) {
             overrides.push(("log.flush.before.ack", "false".to_owned()));

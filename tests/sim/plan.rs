@@ -93,6 +93,14 @@ pub struct TransactionPlan {
     pub timeout_ms: i32,
 }
 
+/// The members of a group of a seed with transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupPlan {
+    /// They speak the classic protocol.
+    pub is_classic: bool,
+    pub members: usize,
+}
+
 #[derive(Clone, Debug)]
 pub struct TopicPlan {
     pub name: &'static str,
@@ -131,6 +139,7 @@ pub struct Plan {
     pub mishap_every_ms: i64,
     pub mishaps: Vec<Mishap>,
     pub transactions: Option<TransactionPlan>,
+    pub group: Option<GroupPlan>,
 }
 
 impl Plan {
@@ -185,6 +194,7 @@ impl Plan {
             mishap_every_ms: *chance.pick(&[120, 250, 500]),
             mishaps,
             transactions: None,
+            group: None,
         };
         if seed.is_multiple_of(TRANSACTIONS_EVERY) { plan.with_transactions(seed) } else { plan }
     }
@@ -194,7 +204,7 @@ impl Plan {
         let chance = &mut Chance::new(seed ^ 0x7ac5);
         let topic = |name, kind, chance: &mut Chance| TopicPlan {
             name,
-            partitions: *chance.pick(&[1, 2]),
+            partitions: *chance.pick(&[1, 2, 3]),
             replication_factor: 3,
             min_insync_replicas: *chance.pick(&[1, 2, 2]),
             segment_bytes: *chance.pick(&[2_000, 6_000, 1 << 20]),
@@ -215,6 +225,7 @@ impl Plan {
             clients: *chance.pick(&[2, 3, 4]),
             timeout_ms: *chance.pick(&[800, 2_000, 5_000]),
         });
+        self.group = Some(GroupPlan { is_classic: chance.permille(500), members: *chance.pick(&[2, 3]) });
         self
     }
 

@@ -12,6 +12,7 @@ use super::history::{History, entries};
 use super::invariants::{
     Broken, Invariants, Sight, all_or_nothing, committed_reads, lease, progress, stable,
 };
+use super::members::{MEMBERS, Member};
 use super::mishaps::Mishaps;
 use super::network::{Body, Caller, Packet, Place, Told};
 use super::node::Node;
@@ -40,6 +41,8 @@ pub struct Outcome {
     pub elections: u64,
     /// Transactions whose end was told to their clients.
     pub transactions: u64,
+    /// How often a partition of a group went from one member to another.
+    pub takeovers: u64,
     /// How long the cluster took to be whole again.
     pub recovered_after: Ms,
 }
@@ -61,6 +64,7 @@ pub struct World {
     pub transactional: Vec<Client>,
     pub readers: Vec<Reader>,
     offset_readers: Vec<OffsetReader>,
+    pub members: Vec<Member>,
     pub history: History,
     invariants: Invariants,
     shown: BTreeMap<(NodeId, TopicIdPartition), Shown>,
@@ -101,6 +105,9 @@ impl World {
         }
         World {
             offset_readers: (0..transactional.len()).map(OffsetReader::new).collect(),
+            members: plan
+                .group
+                .map_or(Vec::new(), |of| (0..of.members).map(|index| Member::new(index, of)).collect()),
             transactional,
             readers,
             controller: Controller::new(&plan),
@@ -139,6 +146,9 @@ impl World {
             self.context.after(1, Event::Transactional(client));
             self.context.after(1, Event::Offsets(client));
         }
+        for member in 0..self.members.len() {
+            self.context.after(1, Event::Member(member));
+        }
         for reader in 0..self.readers.len() {
             self.context.after(1, Event::Reader(reader));
         }
@@ -156,6 +166,7 @@ impl World {
             .iter()
             .map(|producer| producer.acknowledged)
             .chain(self.transactional.iter().map(|client| client.committed))
+            .chain([self.commits()])
             .collect();
         self.run_until_nothing_is_missing("progress", |world| progress::missing(world, &before))?;
         self.context.rests = true;
@@ -169,6 +180,7 @@ impl World {
             acknowledged: self.history.acknowledgements,
             elections: epochs.map(|(_, partition)| u64::from(partition.leader_epoch.0.unsigned_abs())).sum(),
             transactions: self.history.ledger.txns.iter().filter(|txn| txn.told.is_some()).count() as u64,
+            takeovers: self.invariants.owners.takeovers,
             recovered_after: self.context.now - calm_since,
         })
     }
@@ -281,6 +293,11 @@ impl World {
                 self.transactional[at].act(&mut self.context, ledger, image.as_deref());
             }
             Event::Reader(at) => self.read_committed(at)?,
+            Event::Member(at) => {
+                let image = self.some_image();
+                let owners = &self.invariants.owners;
+                self.members[at].act(&mut self.context, owners, image.as_deref());
+            }
             Event::Offsets(client) => {
                 let pause = self.context.chance.between(20, 80);
                 self.context.after(pause, Event::Offsets(client));
@@ -327,6 +344,8 @@ impl World {
                 if self.context.plan.keeps_order()
                     && ask.client < OFFSETS
                     && !self.transactional[ask.client].awaits(ask.call) => {}
+            (Place::Node(_), Body::Ask(ask))
+                if ask.client >= MEMBERS && !self.members[ask.client - MEMBERS].awaits(ask.call) => {}
             (Place::Node(_), Body::PeerAsk(ask))
                 if self.context.plan.keeps_order() && !self.is_awaited(ask.node, ask.call) => {}
             (Place::Node(node), body) => {
@@ -337,6 +356,11 @@ impl World {
             _ => {}
         }
         Ok(())
+    }
+
+    /// How many offsets members were told that they have committed.
+    pub fn commits(&self) -> u64 {
+        self.members.iter().map(|member| member.commits).sum()
     }
 
     fn is_awaited(&self, node: i32, call: u64) -> bool {
@@ -354,6 +378,10 @@ impl World {
                 self.invariants.on_acknowledged(&mut self.history, id, base, crc)?;
             }
             return Ok(());
+        }
+        if client >= MEMBERS {
+            let (member, owners) = (&mut self.members[client - MEMBERS], &mut self.invariants.owners);
+            return member.answered(&mut self.context, owners, call, told);
         }
         let reader = &mut self.offset_readers[client - OFFSETS];
         if !reader.awaits(call) {

@@ -14,6 +14,7 @@ mod in_sync;
 pub mod lease;
 mod offsets;
 mod one_leader;
+pub mod owners;
 pub mod progress;
 mod sequences;
 pub mod stable;
@@ -54,6 +55,7 @@ pub struct Invariants {
     sequences: sequences::Sequences,
     consumed: consumed::Consumed,
     pub offsets: offsets::Offsets,
+    pub owners: owners::Owners,
 }
 
 impl Invariants {

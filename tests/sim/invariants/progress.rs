@@ -35,6 +35,10 @@ pub fn missing(world: &World, before: &[u64]) -> Option<String> {
             return Some(format!("a transactional client does not go on: {client:?}"));
         }
     }
+    let of_group = before.last().copied().unwrap_or_default();
+    if !world.members.is_empty() && world.commits() < of_group + 3 {
+        return Some(format!("the members of a group do not go on: {:?}", world.members));
+    }
     None
 }
 

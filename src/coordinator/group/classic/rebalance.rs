@@ -6,6 +6,7 @@ use super::super::{Name, Now, Out};
 use super::{
     ClassicConfig, ClassicGroup, InitialDelay, JoinError, JoinRefused, Phase, Preparing, SyncError, Syncing,
 };
+use crate::fault::{self, Fault};
 
 impl ClassicGroup {
     /// Something has changed that needs a new generation.
@@ -91,7 +92,8 @@ impl ClassicGroup {
             }
             return;
         }
-        self.generation = self.generation.checked_add(1).unwrap_or(1);
+        let step = i32::from(!fault::is_active(Fault::SkipsGeneration));
+        self.generation = self.generation.checked_add(step).unwrap_or(1);
         self.protocol = self.selected_protocol();
         self.subscribed = self.subscribed_topics();
         if self.members.is_empty() {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::super::assignor::Assignment;
 use super::TopicPartitions;
 use super::member::{Member, MemberState, Owned};
+use crate::fault::{self, Fault};
 use crate::types::{PartitionIndex, TopicId};
 
 /// What the step depends on.
@@ -90,7 +91,8 @@ impl Towards<'_> {
                 }
                 // What the member itself has just given up is its own for the taking.
                 let is_its_own = member.revoking.get(topic).is_some_and(|epochs| epochs.contains_key(index));
-                if (self.is_held)(*topic, *index) && !is_its_own {
+                let may_share = is_its_own || fault::is_active(Fault::SharesPartitions);
+                if (self.is_held)(*topic, *index) && !may_share {
                     waits = true;
                 } else {
                     assigned.entry(*topic).or_default().insert(*index, self.epoch);

@@ -162,8 +162,8 @@ mod tests {
         let room = room(500);
         assert_eq!(room.admit(1), Admission::Unknown, "nothing was measured yet");
         assert_eq!(room.measured(free(700), 1, NOW), None);
-        assert_eq!((room.admit(150), room.admit(51)), (Admission::Granted, Admission::Unknown));
-        assert_eq!(room.measured(free(550), 51, NOW), Some(Turn::Short { free: 550, reserve: 500 }));
+        assert_eq!((room.admit(180), room.admit(21)), (Admission::Granted, Admission::Unknown));
+        assert_eq!(room.measured(free(520), 21, NOW), Some(Turn::Short { free: 520, reserve: 500 }));
         assert_eq!((room.admit(1), room.is_short()), (Admission::Refused, true));
         // Not before there is a little more than the reserve.
         for not_enough in [0, 499, 549] {

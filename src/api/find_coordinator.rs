@@ -39,9 +39,12 @@ pub async fn handle(
     request: Request<FindCoordinatorRequest>,
 ) -> FindCoordinatorResponse {
     let (version, request) = (request.version, request.body);
-    if let Some(topic) = topic_of(request.key_type) {
+    let asks = version < SEVERAL_KEYS || !request.coordinator_keys.is_empty();
+    if let Some(topic) = topic_of(request.key_type).filter(|_| asks) {
         let image = api.metadata.image();
         if image.topics.by_name(topic).is_none() {
+            // Requests of others, the quorum's own among them, must not wait for this.
+            call.only_waits();
             let topic = internal_topic(topic, &api.config.at(&image).broker);
             auto_topics::create_internal(api, topic).await;
         }

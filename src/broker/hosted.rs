@@ -239,7 +239,9 @@ impl Hosted {
     ) -> Result<(Offset, Produced), ProduceError> {
         let Some(epoch) = self.leader_epoch() else { return Err(ProduceError::NotLeader) };
         let now = desk.now.wall;
-        if origin == Origin::Client && !self.has_room_for(records.len(), desk) {
+        // What is too large for the topic is refused for that: nobody must be told to come again with it.
+        let is_taken = records.len() <= self.log.config().max_message_bytes as usize;
+        if origin == Origin::Client && is_taken && !self.has_room_for(records.len(), desk) {
             return Err(ProduceError::Append(AppendError::Log(LogError::DiskFull)));
         }
         let HostedRole::Leading(leader) = &mut self.role else { return Err(ProduceError::NotLeader) };

@@ -136,9 +136,10 @@ impl Room {
     }
 }
 
-/// What must be free beyond the reserve for an episode to end.
+/// What must be free beyond the reserve for an episode to end: never more than the reserve again, for one that needs very much
+/// must not hold up those who need little.
 fn margin(reserve: u64, needed: u64) -> u64 {
-    (reserve / MARGIN_PART).max(needed.saturating_mul(MARGIN_TIMES))
+    (reserve / MARGIN_PART).max(needed.saturating_mul(MARGIN_TIMES).min(reserve))
 }
 
 #[cfg(test)]
@@ -194,6 +195,15 @@ mod tests {
             assert!(room.is_short());
         }
         assert_eq!(room.measured(free(902), 0, NOW), Some(Turn::Enough { free: 902, reserve: 500 }));
+    }
+
+    #[test]
+    fn who_needs_very_much_does_not_hold_up_the_others() {
+        let room = room(500);
+        assert_eq!(room.measured(free(900), 1, NOW), None);
+        assert!(room.measured(free(900), 5_000, NOW).is_some());
+        assert_eq!(room.measured(free(999), 0, NOW), None);
+        assert_eq!(room.measured(free(1_000), 0, NOW), Some(Turn::Enough { free: 1_000, reserve: 500 }));
     }
 
     #[test]

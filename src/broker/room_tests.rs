@@ -38,7 +38,16 @@ fn rig(disk: &SimDisk) -> (Rig, Arc<Partition>) {
 }
 
 fn produce(rig: &mut Rig, to: TopicIdPartition, origin: Origin) -> Result<Offset, ProduceError> {
-    let appends = vec![(to, records(&["v"]))];
+    produce_value(rig, to, origin, "v")
+}
+
+fn produce_value(
+    rig: &mut Rig,
+    to: TopicIdPartition,
+    origin: Origin,
+    value: &str,
+) -> Result<Offset, ProduceError> {
+    let appends = vec![(to, records(&[value]))];
     let gathered = rig.partitions.produce(Some(Acks::All), origin, 30_000, appends).now_or_never();
     rig.pump();
     rig.flush();
@@ -77,6 +86,18 @@ fn while_there_is_nothing_but_the_reserve_clients_alone_are_refused() {
     assert!(is_refused(&produce(&mut rig, USER, Origin::Client)), "nobody has looked");
     rig.directory.measure(0, rig.now.monotonic);
     assert_eq!(produce(&mut rig, USER, Origin::Client).expect("appended"), Offset(2));
+}
+
+#[test]
+fn what_is_too_large_for_its_topic_closes_nothing() {
+    let disk = SimDisk::new();
+    let (mut rig, _) = rig(&disk);
+    leave_free(&disk, 2 * RESERVE);
+    let huge = "x".repeat(2 << 20);
+    let refused = produce_value(&mut rig, USER, Origin::Client, &huge).expect_err("it is too large");
+    assert!(matches!(refused, ProduceError::Append(AppendError::Validation(_))), "{refused:?}");
+    assert!(!rig.directory.is_short());
+    assert_eq!(produce(&mut rig, USER, Origin::Client).expect("appended"), Offset(0));
 }
 
 #[test]

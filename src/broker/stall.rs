@@ -94,7 +94,7 @@ impl Default for StallLimits {
 /// A disk that stalls again before it was well for so many times as long as it had to be calm must be calm for twice as long.
 const RELAPSE_FACTOR: i64 = 12;
 /// The longest that is asked of it, as a multiple of `calm_for_ms`.
-const CALM_FACTOR_MAX: i64 = 64;
+const CALM_FACTOR_MAX: i64 = 8;
 
 /// Judges from look to look.
 #[derive(Debug)]

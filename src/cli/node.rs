@@ -108,16 +108,20 @@ impl RunningNode {
             .collect();
         let max_requests = count(broker_config.queued_max_requests);
         let max_bytes = usize::try_from(broker_config.queued_max_request_bytes).ok().filter(|max| *max > 0);
-        let limits = limits_of(&dynamic.at(&metadata.image()).broker);
-        let limits = ConnectionLimits::new(limits, max_requests, max_bytes);
+        let limits = || {
+            let limits = limits_of(&dynamic.at(&metadata.image()).broker);
+            ConnectionLimits::new(limits, max_requests, max_bytes)
+        };
+        // As in Kafka, what clients do to a broker does not keep the quorum from its controller.
+        let (limits, controller_limits) = (limits(), limits());
         let (endpoints, controller_endpoints) =
             (endpoints(&node, &bound), controller_endpoints(&node, &bound));
         let is_controllers = |listener: &BoundListener| listener.info().role == ListenerRole::Controller;
         let (controllers, waiting) = bound.into_iter().partition(is_controllers);
         Ok(RunningNode {
-            controller_listeners: Listeners::serve(controllers, &api, &limits),
+            controller_listeners: Listeners::serve(controllers, &api, &controller_limits),
             limits_task: tokio::spawn(follow_limits(
-                Arc::clone(&limits),
+                [Arc::clone(&limits), controller_limits],
                 Arc::clone(&dynamic),
                 metadata.clone(),
             )),
@@ -404,14 +408,20 @@ fn as_endpoints(advertised: Vec<Listener>) -> Vec<Endpoint> {
 }
 
 /// Follows the limits on connections, which can be changed while the node runs.
-async fn follow_limits(limits: Arc<ConnectionLimits>, config: Arc<DynamicConfig>, metadata: MetadataHandle) {
+async fn follow_limits(
+    limits: [Arc<ConnectionLimits>; 2],
+    config: Arc<DynamicConfig>,
+    metadata: MetadataHandle,
+) {
+    let configure =
+        |config: &BrokerConfig| limits.iter().for_each(|limits| limits.configure(limits_of(config)));
     let mut images = metadata.subscribe();
     let mut seen = config.latest();
-    limits.configure(limits_of(&seen.broker));
+    configure(&seen.broker);
     while images.changed().await.is_ok() {
         let now = config.at(&metadata.image());
         if !Arc::ptr_eq(&now, &seen) {
-            limits.configure(limits_of(&now.broker));
+            configure(&now.broker);
             seen = now;
         }
     }

@@ -249,35 +249,36 @@ impl Pace {
                 sleep(WATCH_PAUSE).await;
                 continue;
             };
-            match self.watch_once(leader, &address, &mut answered).await {
+            match self.watch_once(&address, &mut answered).await {
                 Err(DialError::Refused(_)) => {
                     tracing::info!("Controller {leader}, which leads, has gone");
                     return self.pulse.judge(Verdict::Crashed(raft_id(leader)));
                 }
                 Err(error) => {
                     tracing::debug!(%error, "the leader is not reached");
-                    self.judge_silence(leader, answered);
+                    // What keeps this node from dialling at all says nothing about the leader.
+                    let is_silent = matches!(error, DialError::Timeout(_));
+                    self.judge_silence(leader, is_silent.then_some(answered));
                     sleep(WATCH_PAUSE).await;
                 }
-                Ok(()) => self.pulse.judge(Verdict::Checking),
+                Ok(Watched::Broken) => self.pulse.judge(Verdict::Checking),
+                // A new connection finds sooner that the leader is back.
+                Ok(Watched::Silent) => self.judge_silence(leader, Some(answered)),
             }
         }
     }
 
-    /// Returns when a connection to the leader has broken, or could not be made. Nobody else uses it: a question must not
-    /// wait for the answers to others.
-    async fn watch_once(
-        &self,
-        leader: NodeId,
-        address: &Address,
-        answered: &mut Instant,
-    ) -> Result<(), DialError> {
+    /// Returns when a connection to the leader has broken or gives no answer, or could not be made. Nobody else uses it: a
+    /// question must not wait for the answers to others.
+    async fn watch_once(&self, address: &Address, answered: &mut Instant) -> Result<Watched, DialError> {
         let connection = self.peers.dial(address, DIAL_LIMIT).await?;
+        *answered = Instant::now();
+        self.pulse.judge(Verdict::Unknown);
         let mut questions = tokio::time::interval(self.timing.election_timeout_min / 2);
         questions.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = connection.closed() => return Ok(()),
+                () = connection.closed() => return Ok(Watched::Broken),
                 _ = questions.tick() => {}
             }
             match connection.ask_anything(self.timing.election_timeout_max).await {
@@ -285,16 +286,23 @@ impl Pace {
                     *answered = Instant::now();
                     self.pulse.judge(Verdict::Unknown);
                 }
-                Err(CallError::Timeout) => self.judge_silence(leader, *answered),
-                Err(_) => return Ok(()),
+                Err(CallError::Timeout) => return Ok(Watched::Silent),
+                Err(_) => return Ok(Watched::Broken),
             }
         }
     }
 
-    fn judge_silence(&self, leader: NodeId, answered: Instant) {
-        let is_deaf = answered.elapsed() >= self.timing.election_timeout_max;
+    /// `answered`: when the leader did last, if it could be asked since.
+    fn judge_silence(&self, leader: NodeId, answered: Option<Instant>) {
+        let is_deaf = answered.is_some_and(|at| at.elapsed() >= self.timing.election_timeout_max);
         self.pulse.judge(if is_deaf { Verdict::Deaf(raft_id(leader)) } else { Verdict::Unknown });
     }
+}
+
+/// How a connection to the leader ended.
+enum Watched {
+    Broken,
+    Silent,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -177,14 +177,16 @@ impl Voters {
 
     /// Ends a change that a leader before this one has half made. Returns whether there was one.
     pub async fn finish_change(&self) -> Result<bool, ChangeVotersError> {
-        let half_made = {
+        let (half_made, stays) = {
             let metrics = self.view.metrics();
             let metrics = metrics.borrow();
-            metrics.membership_config.membership().get_joint_config().len() > 1
+            let configs = metrics.membership_config.membership().get_joint_config();
+            let me = raft_id(self.peers.me.node);
+            (configs.len() > 1, configs.last().is_some_and(|new| new.contains(&me)))
         };
         let Some(_turn) = self.begin().filter(|_| half_made) else { return Ok(false) };
-        // Whatever the new voters are: they are so from here on.
-        self.apply(ChangeMembers::AddVoterIds(BTreeSet::new()), true).await?;
+        // Whatever the new voters are: they are so from here on. Whether this leader is one of them decides whether it stays.
+        self.apply(ChangeMembers::AddVoterIds(BTreeSet::new()), stays).await?;
         Ok(true)
     }
 

@@ -194,8 +194,9 @@ impl LeaderTask {
             match under_way.is_empty() {
                 true if self.fetcher.is_idle() => return Ok(Ended::Idle),
                 _ if self.fetcher.config() != self.current_config() => return Ok(Ended::Reconfigured),
-                true => self.context.silence.answered(self.leader),
-                false => self.expect_answer(),
+                // Whose partitions are all led elsewhere by now owes nothing.
+                is_empty if is_empty || self.fetcher.is_idle() => self.context.silence.answered(self.leader),
+                _ => self.expect_answer(),
             }
             tokio::select! {
                 biased;

@@ -71,6 +71,15 @@ impl Peers {
         Peers { way: Way::Simulation(carrier) }
     }
 
+    /// Has the next call to this broker dial anew.
+    pub fn disconnect(&self, broker: NodeId) {
+        match &self.way {
+            Way::Sockets(inner) => drop(inner.connections().remove(&broker)),
+            #[cfg(test)]
+            Way::Simulation(_) => {}
+        }
+    }
+
     /// Asks a broker, once.
     pub async fn call<R>(
         &self,

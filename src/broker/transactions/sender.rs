@@ -178,7 +178,11 @@ impl MarkerSender {
         tokio::select! {
             biased;
             written = self.attempt(image, leader, partitions, markers, epoch) => written,
-            () = led_elsewhere(self.images.clone(), leader, partitions) => Vec::new(),
+            () = led_elsewhere(self.images.clone(), leader, partitions) => {
+                // The next call must not wait behind what has no answer.
+                self.peers.disconnect(leader);
+                Vec::new()
+            }
         }
     }
 

@@ -135,10 +135,11 @@ impl ConsumerGroup {
     }
 
     /// When a member is to come again. One that waits, for the others to let partitions go or for the next target, would
-    /// hear of it late if it came no sooner than the others.
+    /// hear of it late if it came no sooner than the others. While some still speak the classic protocol it is they who are
+    /// waited for, and they do not hurry.
     fn next_heartbeat_ms(&self, member: &Member, config: &ConsumerConfig) -> i32 {
         let waits = member.state == MemberState::UnreleasedPartitions || self.target_epoch < self.epoch;
-        if waits {
+        if waits && !self.members.values().any(Member::is_classic) {
             (config.heartbeat_interval_ms / WAITING_SHARE).max(1)
         } else {
             config.heartbeat_interval_ms

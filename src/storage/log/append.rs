@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::producer_state::{Checked, Coordinated, ProducerError, SequencedBatch, Update};
 use super::roll::Coming;
+use super::txn_index::AbortedTxn;
 use super::validate::{Rules, Validated, ValidationError, validate};
 use super::{Log, LogError, Ruler};
 use crate::fault::{self, Fault};
@@ -274,10 +275,17 @@ impl Log {
         let rolled = self.roll_for(Coming { size, first_offset, last_offset, max_timestamp }, now);
         self.or_full("roll", rolled)?;
         let position = self.active().size();
-        self.write_files(batches)?;
+        let aborted = self.producers.aborted_by(updates);
+        self.write_files(batches, &aborted)?;
         self.touched = true;
-        let noted = self.note_batches(batches, position, now).and_then(|()| self.note_producers(updates));
+        let noted = self.note_batches(batches, position, now);
         self.or_poison("index", noted)?;
+        if self.active().txn_index.count_in(aborted.len()) {
+            self.dir_changes.note();
+        }
+        for &update in updates {
+            self.producers.apply(update);
+        }
         self.producers.advance_end(last_offset.plus(1));
         self.draw(Ruler { log_end: last_offset.plus(1), ..self.ruler });
         Ok(Appended {
@@ -289,10 +297,11 @@ impl Log {
         })
     }
 
-    /// One vectored write. A full disk leaves the log as it was, any other failure takes it out of service.
-    fn write_files(&mut self, batches: &[Prepared]) -> Result<(), LogError> {
+    /// What the batches abort, and the batches in one vectored write. The index comes first, for it may need room that the
+    /// batches do not. A full disk leaves the log as it was, any other failure takes it out of service.
+    fn write_files(&mut self, batches: &[Prepared], aborted: &[AbortedTxn]) -> Result<(), LogError> {
         let segment = self.active().clone();
-        let result = match batches {
+        let result = segment.txn_index.prepare(aborted).and_then(|()| match batches {
             [one] => segment.append(&[IoSlice::new(&one.head), IoSlice::new(&one.body)]),
             many => {
                 let parts: Vec<IoSlice<'_>> = many
@@ -301,10 +310,13 @@ impl Log {
                     .collect();
                 segment.append(&parts)
             }
-        };
+        });
         match result {
             Err(error) if disk::is_full(&error) => {
-                self.or_poison("cutting a failed append", segment.undo_append())?;
+                let undone = segment.undo_append();
+                let undone =
+                    undone.and_then(|()| if aborted.is_empty() { Ok(()) } else { segment.txn_index.undo() });
+                self.or_poison("cutting a failed append", undone)?;
                 Err(LogError::DiskFull)
             }
             result => self.or_poison("append", result),
@@ -324,18 +336,6 @@ impl Log {
                 if due { size } else { self.active.bytes_since_index_entry + size };
             self.note_epoch(header.leader_epoch, header.base_offset);
             self.tail.push((header.base_offset, header.last_offset()), head, body, now);
-        }
-        Ok(())
-    }
-
-    fn note_producers(&mut self, updates: &[Update]) -> io::Result<()> {
-        for &update in updates {
-            let aborted = self.producers.apply(update).and_then(|completed| completed.aborted());
-            if let Some(txn) = aborted
-                && self.active().txn_index.push(txn)?
-            {
-                self.dir_changes.note();
-            }
         }
         Ok(())
     }

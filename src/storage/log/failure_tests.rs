@@ -5,11 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::names::{FileName, Kind, Stage};
+use super::producer_state::{Coordinated, Verified};
 use super::tests::{DIR, batch, open_args, read_all};
 use super::*;
 use crate::storage::disk::{Disk, OpenMode, read_file};
 use crate::storage::sim_disk::{FaultOn, SimDisk};
+use crate::types::{ProducerEpoch, ProducerId};
+use crate::wire::batch_builder::BatchBuilder;
 use crate::wire::compression::Compression;
+use crate::wire::control::{EndTxnMarker, TxnResult};
 
 const NOW: TimestampMs = TimestampMs(0);
 
@@ -454,11 +458,6 @@ fn epochs_that_a_cut_took_do_not_outlive_it_on_a_full_disk() {
 
 #[test]
 fn a_cut_leaves_transactions_undecided_whose_markers_are_not_committed() {
-    use super::producer_state::{Coordinated, Verified};
-    use crate::types::{ProducerEpoch, ProducerId};
-    use crate::wire::batch_builder::BatchBuilder;
-    use crate::wire::control::{EndTxnMarker, TxnResult};
-
     for result in [TxnResult::Commit, TxnResult::Abort] {
         let disk = SimDisk::new();
         let mut log = new_log(&disk, small_segments());
@@ -507,5 +506,173 @@ fn a_log_that_finds_no_room_when_it_is_closed_loses_nothing_and_says_so() {
         disk.heal();
         let log = reopen(&disk, small_segments(), 4, false);
         assert_eq!((read_all(&log.view()), log.producers().is_empty()), (before, false), "{name}");
+    }
+}
+
+/// Writes a record of a transaction, or ends it.
+fn in_transaction(log: &mut Log, producer_id: i64, end: Option<TxnResult>) -> Result<Appended, AppendError> {
+    let batch = transactional(producer_id, end);
+    let origin = if end.is_some() { Origin::Coordinator } else { Origin::Client };
+    let coordinated = Coordinated { verified: Verified::Waived, ..Coordinated::default() };
+    log.append_coordinated(&batch, LeaderEpoch(0), origin, coordinated, NOW)
+}
+
+fn transactional(producer_id: i64, end: Option<TxnResult>) -> bytes::Bytes {
+    let (id, epoch) = (ProducerId(producer_id), ProducerEpoch(0));
+    if let Some(result) = end {
+        let marker = EndTxnMarker { result, coordinator_epoch: 0, timestamp: TimestampMs(1000) };
+        return marker.batch(id, epoch, Offset(0), LeaderEpoch(0));
+    }
+    let mut builder = BatchBuilder::new().producer(id, epoch, 0).transactional(true);
+    builder.push(TimestampMs(1000), None, Some(b"value"), &[]);
+    builder.build().unwrap()
+}
+
+/// The aborted transactions by the offsets of their first records and their markers.
+fn aborted(log: &Log) -> Vec<(i64, i64)> {
+    let aborted = log.view().collect_aborted(Offset(0), log.log_end()).unwrap();
+    aborted.iter().map(|txn| (txn.first_offset.0, txn.last_offset.0)).collect()
+}
+
+/// Opens the log again after each kind of stop, and looks what is aborted.
+fn check_aborted_after_stops(stop: impl Fn() -> (SimDisk, Log), expected: &[(i64, i64)]) {
+    for (clean, seed) in [(true, None), (false, None), (false, Some(1)), (false, Some(2)), (false, Some(3))] {
+        let (disk, mut log) = stop();
+        assert_eq!(aborted(&log), expected);
+        log.flush().unwrap();
+        let (end, stored) = (log.log_end(), read_all(&log.view()));
+        if clean {
+            log.close().unwrap();
+        }
+        if let Some(seed) = seed {
+            disk.crash(seed);
+        }
+        disk.heal();
+        for recovery_point in [end.0, 0] {
+            let mut log = reopen(&disk, LogConfig::default(), recovery_point, clean);
+            assert_eq!((log.log_end(), read_all(&log.view())), (end, stored.clone()));
+            assert_eq!(aborted(&log), expected, "{clean} {seed:?} {recovery_point}");
+            let found = verify::verify(&disk, Path::new(DIR)).unwrap();
+            assert!(found.findings.iter().all(|finding| !finding.is_damage), "{found:?}");
+            log.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_abort_for_which_there_is_no_room_is_refused_and_comes_later() {
+    let points = [(FaultOn::Open, ".txnindex"), (FaultOn::Write, ".txnindex"), (FaultOn::Write, ".log")];
+    for (on, name) in points {
+        // The first of a segment, and one that follows others.
+        for before in 0..2 {
+            if before > 0 && on == FaultOn::Open {
+                continue;
+            }
+            let first = before as i64 * 2;
+            let refused = || {
+                let disk = SimDisk::new();
+                let mut log = new_log(&disk, LogConfig::default());
+                for _ in 0..before {
+                    in_transaction(&mut log, 1, None).unwrap();
+                    in_transaction(&mut log, 1, Some(TxnResult::Abort)).unwrap();
+                }
+                in_transaction(&mut log, 7, None).unwrap();
+                let (end, stored) = (log.log_end(), read_all(&log.view()));
+                disk.fail(on, name, 0, io::ErrorKind::StorageFull, None);
+                for _ in 0..2 {
+                    let refused = in_transaction(&mut log, 7, Some(TxnResult::Abort));
+                    assert!(matches!(refused, Err(AppendError::Log(LogError::DiskFull))), "{refused:?}");
+                    assert_eq!((log.failure(), log.log_end()), (None, end));
+                    assert_eq!(read_all(&log.view()), stored);
+                }
+                // The transaction is open as before.
+                log.set_high_watermark(end);
+                assert_eq!(log.last_stable(), Offset(first));
+                (disk, log)
+            };
+            let known = &[(0, 1), (first, first + 2)][..before];
+            check_aborted_after_stops(refused, known);
+            check_aborted_after_stops(
+                || {
+                    let (disk, mut log) = refused();
+                    disk.heal();
+                    in_transaction(&mut log, 7, Some(TxnResult::Commit)).unwrap();
+                    (disk, log)
+                },
+                known,
+            );
+            let mut all = known.to_vec();
+            all.push((first, first + 2));
+            check_aborted_after_stops(
+                || {
+                    let (disk, mut log) = refused();
+                    if name == ".txnindex" {
+                        // What needs no index goes on.
+                        append(&mut log, 10).unwrap();
+                    }
+                    disk.heal();
+                    if name != ".txnindex" {
+                        append(&mut log, 10).unwrap();
+                    }
+                    in_transaction(&mut log, 7, Some(TxnResult::Abort)).unwrap();
+                    (disk, log)
+                },
+                &all,
+            );
+        }
+    }
+}
+
+#[test]
+fn an_abort_whose_batch_was_not_written_is_none_after_a_crash() {
+    for seed in 0..8 {
+        let disk = SimDisk::new();
+        let mut log = new_log(&disk, LogConfig::default());
+        disk.sync_dir(Path::new("/")).unwrap();
+        in_transaction(&mut log, 7, None).unwrap();
+        log.flush().unwrap();
+        disk.fail(FaultOn::Write, ".log", 0, io::ErrorKind::Other, Some(1));
+        assert!(in_transaction(&mut log, 7, Some(TxnResult::Abort)).is_err());
+        assert!(log.failure().is_some());
+        if seed > 0 {
+            disk.crash(seed);
+        }
+        let mut log = reopen(&disk, LogConfig::default(), 1, false);
+        assert_eq!((log.log_end(), aborted(&log)), (Offset(1), vec![]));
+        in_transaction(&mut log, 7, Some(TxnResult::Abort)).unwrap();
+        assert_eq!(aborted(&log), [(0, 1)]);
+    }
+}
+
+#[test]
+fn a_follower_without_room_for_aborts_copies_them_later() {
+    let mut copied = Vec::new();
+    let records =
+        [(1, None), (2, None), (1, Some(TxnResult::Abort)), (3, None), (3, Some(TxnResult::Commit))];
+    for (offset, (producer_id, end)) in (0..).zip(records.into_iter().chain([(2, Some(TxnResult::Abort))])) {
+        let mut batch = transactional(producer_id, end).to_vec();
+        batch[..8].copy_from_slice(&i64::to_be_bytes(offset));
+        copied.extend(batch);
+    }
+    let copied = bytes::Bytes::from(copied);
+    for on in [FaultOn::Open, FaultOn::Write] {
+        check_aborted_after_stops(
+            || {
+                let disk = SimDisk::new();
+                let mut log = new_log(&disk, LogConfig::default());
+                disk.fail(on, ".txnindex", 0, io::ErrorKind::StorageFull, Some(2));
+                for _ in 0..2 {
+                    let refused = log.append_as_follower(&copied, LeaderEpoch(0), NOW);
+                    assert!(matches!(refused, Err(AppendError::Log(LogError::DiskFull))), "{refused:?}");
+                    assert_eq!((log.failure(), log.log_end(), aborted(&log)), (None, Offset(0), vec![]));
+                }
+                log.append_as_follower(&copied, LeaderEpoch(0), NOW).unwrap();
+                // What the leader's index says of the last stable offset, too.
+                let stable = log.view().collect_aborted(Offset(0), Offset(6)).unwrap();
+                assert_eq!(stable.iter().map(|txn| txn.last_stable_offset.0).collect::<Vec<_>>(), [1, 6]);
+                (disk, log)
+            },
+            &[(0, 2), (1, 5)],
+        );
     }
 }

@@ -93,7 +93,7 @@ impl Place {
     }
 }
 
-/// A file that belongs to an offset; opened at first use. A transaction index is then made when it is missing; any other
+/// A file that belongs to an offset; opened at first use. A transaction index is made when it is first changed; any other
 /// file that is missing went with its segment, and must not come back because somebody has an old view of the log.
 #[derive(Debug)]
 pub struct LazyFile {
@@ -132,14 +132,18 @@ impl LazyFile {
 
     /// The open file, to read it.
     pub fn get(&self) -> io::Result<Arc<dyn DiskFile>> {
-        let mode = if self.kind == Kind::TxnIndex { OpenMode::Create } else { OpenMode::Write };
+        self.get_as(OpenMode::Write)
+    }
+
+    fn get_as(&self, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         self.slot.get_or_open(&self.place.open_files, || self.place.open(self.name(), mode))
     }
 
     /// Changes the file, which stays open until [`sync_data`](LazyFile::sync_data).
     pub fn change(&self, change: impl FnOnce(&dyn DiskFile) -> io::Result<()>) -> io::Result<()> {
         self.slot.note_write();
-        let file = self.get()?;
+        let mode = if self.kind == Kind::TxnIndex { OpenMode::Create } else { OpenMode::Write };
+        let file = self.get_as(mode)?;
         // And again: a sync that ran meanwhile may have missed it.
         let result = change(&*file);
         self.slot.note_write();

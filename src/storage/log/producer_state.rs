@@ -112,6 +112,19 @@ enum Change {
     },
 }
 
+impl Update {
+    fn producer_id(&self) -> Option<ProducerId> {
+        match self.0 {
+            Change::Nothing => None,
+            Change::Data { producer_id, .. } | Change::Marker { producer_id, .. } => Some(producer_id),
+        }
+    }
+
+    fn aborts(&self) -> bool {
+        matches!(self.0, Change::Marker { marker, .. } if marker.result == TxnResult::Abort)
+    }
+}
+
 /// A transaction that a marker has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletedTxn {
@@ -357,6 +370,20 @@ impl ProducerState {
                 })
             }
         }
+    }
+
+    /// What [`ProducerState::apply`] will say of `updates` when they are applied in turn: the transactions that they abort.
+    pub fn aborted_by(&self, updates: &[Update]) -> Vec<AbortedTxn> {
+        if !updates.iter().any(Update::aborts) {
+            return Vec::new();
+        }
+        let mut ahead = ProducerState { ongoing: self.ongoing.clone(), ..ProducerState::new(self.end) };
+        for producer_id in updates.iter().filter_map(Update::producer_id) {
+            if let Some(entry) = self.get(producer_id) {
+                ahead.producers.insert(producer_id, entry.clone());
+            }
+        }
+        updates.iter().filter_map(|&update| ahead.apply(update)?.aborted()).collect()
     }
 
     /// Notes a batch of the log, or of the leader's: it was checked when it was first written.

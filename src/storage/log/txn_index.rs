@@ -2,7 +2,7 @@
 //! (version 0, producer id, first and last offset, last stable offset when the marker came). The file exists only when the
 //! segment has an aborted transaction.
 //!
-//! Invariant: last offsets increase strictly.
+//! Invariants: last offsets increase strictly; what is behind the entries that count is read by nobody.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct AbortedTxn {
 #[derive(Debug)]
 pub struct TxnIndex {
     file: LazyFile,
-    /// Entries in the file. Written by the log's writer only.
+    /// Entries in the file that count. Written by the log's writer only.
     len: AtomicU32,
     /// Changed since it was synced; at first nobody knows.
     dirty: AtomicBool,
@@ -56,13 +56,45 @@ impl TxnIndex {
 
     /// Adds a transaction; makes the file if there was none (`true`).
     pub fn push(&self, txn: AbortedTxn) -> io::Result<bool> {
+        self.prepare(&[txn])?;
+        Ok(self.count_in(1))
+    }
+
+    /// Writes transactions that count only when their markers are written: then nothing can be missing for want of room. They
+    /// replace what was prepared before, and when the process dies first, opening the log drops them.
+    pub fn prepare(&self, txns: &[AbortedTxn]) -> io::Result<()> {
+        if txns.is_empty() {
+            return Ok(());
+        }
+        let entries: Vec<u8> = txns.iter().flat_map(encode).collect();
+        self.file.change(|file| file.write_all_at(&[IoSlice::new(&entries)], self.counted_bytes()))
+    }
+
+    /// From now on the next `count` transactions that were prepared count. `true` when they are the first.
+    pub fn count_in(&self, count: usize) -> bool {
+        if count == 0 {
+            return false;
+        }
         let len = self.len.load(Ordering::Acquire);
-        self.file.change(|file| {
-            file.write_all_at(&[IoSlice::new(&encode(&txn))], u64::from(len) * ENTRY_LEN as u64)
-        })?;
-        self.len.store(len + 1, Ordering::Release);
+        self.len.store(len.saturating_add(u32::try_from(count).unwrap_or(u32::MAX)), Ordering::Release);
         self.dirty.store(true, Ordering::Release);
-        Ok(len == 0)
+        len == 0
+    }
+
+    /// Cuts off what was prepared, or a part of it.
+    pub fn undo(&self) -> io::Result<()> {
+        let counted = self.counted_bytes();
+        if let Some(size) = self.file.size()? {
+            if size > counted {
+                self.file.change(|file| file.set_len(counted))?;
+            }
+            self.dirty.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn counted_bytes(&self) -> u64 {
+        u64::from(self.len.load(Ordering::Acquire)) * ENTRY_LEN as u64
     }
 
     /// All transactions, oldest first.

@@ -21,6 +21,7 @@ use super::super::messages::{ProduceError, Produced};
 use super::super::partitions::{Partition, Partitions};
 use super::batches::Batches;
 use super::load::{LoadError, Loaded, load};
+use super::shortage::Shortage;
 use super::{CoordinatorError, Ending, Inner, Input, Reply};
 use crate::coordinator::{Context, Machine, Now, Out, ReplyToken};
 use crate::fault::{self, Fault};
@@ -28,6 +29,7 @@ use crate::metadata::Image;
 use crate::metadata::configs::ConfigValues;
 use crate::replica::AckError;
 use crate::storage::log::producer_state::Coordinated;
+use crate::storage::log::{AppendError, LogError};
 use crate::types::{LeaderEpoch, MonotonicMs, Offset};
 
 /// At most so many inputs make one append.
@@ -57,6 +59,7 @@ pub(super) struct Actor<M: Machine> {
     inbox: mpsc::Receiver<Input<M>>,
     surroundings: Surroundings,
     limits: Limits,
+    shortage: Shortage,
 }
 
 /// What the configuration says of the log, computed again when its parts of the metadata have changed.
@@ -92,6 +95,7 @@ struct Live<M: Machine> {
 /// An append, and what leaves when it is committed.
 struct InFlight<M: Machine> {
     acknowledged: Acknowledged,
+    has_records: bool,
     owed: Owed<M>,
 }
 
@@ -132,7 +136,8 @@ impl<M: Machine> Actor<M> {
         inbox: mpsc::Receiver<Input<M>>,
         surroundings: Surroundings,
     ) -> Actor<M> {
-        Actor { common, partition, leader_epoch, inbox, surroundings, limits: Limits::default() }
+        let (limits, shortage) = Default::default();
+        Actor { common, partition, leader_epoch, inbox, surroundings, limits, shortage }
     }
 
     /// Coordinates until nobody can ask any more; ends earlier when it is aborted.
@@ -155,7 +160,15 @@ impl<M: Machine> Actor<M> {
                 }
             };
             // Reading the log again and again while nothing may be appended to it would help nobody.
+            let rest = self.shortage.take_rest();
             let writable = self.writable();
+            let writable = async move {
+                // What is asked there needs no room, so it does not tell.
+                if let Some(rest) = rest {
+                    clock::sleep(rest).await;
+                }
+                writable.await;
+            };
             if self.refuse_until(lost, writable).await.is_none() {
                 return;
             }
@@ -166,6 +179,7 @@ impl<M: Machine> Actor<M> {
     fn load(&self) -> impl Future<Output = Result<(M, Loaded), LoadError>> + Send + use<M> {
         let (common, partition, leader_epoch) =
             (self.common.clone(), self.partition.clone(), self.leader_epoch);
+        let is_told = self.shortage.lasts();
         async move {
             let _turn = common.loads.acquire().await;
             let mut machine = (common.kind.make)(partition.id.partition);
@@ -173,7 +187,7 @@ impl<M: Machine> Actor<M> {
             blocking(move || {
                 let began = Instant::now();
                 let loaded = load(&partition, leader_epoch, chunk, &mut machine)?;
-                if loaded.records > 0 {
+                if loaded.records > 0 && !is_told {
                     let (records, took) = (loaded.records, began.elapsed());
                     tracing::info!(
                         "Coordinator of {} has read {records} records in {took:.0?}",
@@ -233,7 +247,7 @@ impl<M: Machine> Actor<M> {
         let mut live = Live { machine, image, log_end, next_token, waiting, in_flight };
         // Nothing leaves before what was read is committed.
         let asked = self.append(log_end, Vec::new()).await;
-        live.in_flight.push_back(InFlight { acknowledged: asked, owed: Owed::default() });
+        live.in_flight.push_back(InFlight { acknowledged: asked, has_records: false, owed: Owed::default() });
         let mut turn = self.turn(&live.image);
         let began = live.with_context(&mut turn, M::begin);
         if let Err(error) = began {
@@ -309,19 +323,24 @@ impl<M: Machine> Actor<M> {
     }
 
     fn acknowledged(
-        &self,
+        &mut self,
         result: &Result<Produced, ProduceError>,
         live: &mut Live<M>,
     ) -> Result<(), CoordinatorError> {
         let Some(in_flight) = live.in_flight.pop_front() else { return Ok(()) };
         match is_committed(result) {
             Ok(()) => {
+                if in_flight.has_records && self.shortage.over() {
+                    tracing::info!("Coordinator of {} has room again", self.partition.name);
+                }
                 in_flight.owed.leave(&self.common, self.partition.id.partition);
                 Ok(())
             }
             Err(error) => {
                 let lost = CoordinatorError::of_append(error);
-                tracing::warn!("Coordinator of {} could not append: {error}", self.partition.name);
+                if !is_full(error) || self.shortage.met() {
+                    tracing::warn!("Coordinator of {} could not append: {error}", self.partition.name);
+                }
                 // What is wrong with one request is told to that alone. Where several are in the append nobody knows whose it
                 // is, and all try again.
                 let of_all = if lost.is_of_one_request() { CoordinatorError::NotHere } else { lost };
@@ -366,7 +385,7 @@ impl<M: Machine> Actor<M> {
         } else {
             owed
         };
-        live.in_flight.push_back(InFlight { acknowledged, owed });
+        live.in_flight.push_back(InFlight { acknowledged, has_records: true, owed });
         Ok(())
     }
 
@@ -514,6 +533,10 @@ fn is_committed(result: &Result<Produced, ProduceError>) -> Result<(), &ProduceE
         Ok(_) | Err(ProduceError::Ack(AckError::NotEnoughReplicasAfterAppend, _)) => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+fn is_full(error: &ProduceError) -> bool {
+    matches!(error, ProduceError::Append(AppendError::Log(LogError::DiskFull)))
 }
 
 /// The outcome of the oldest append.

@@ -6,8 +6,8 @@
 //! where it has appended, for an append counts only where the log is expected to end; a reply leaves when everything that was
 //! decided before it is committed; whoever asks is answered.
 //!
-//! In reading order: this file (how requests find the actor), `groups` (their kind), `placement`, `keeper` (which actors there are), `actor`, `load`
-//! and `batches`.
+//! In reading order: this file (how requests find the actor), `groups` (their kind), `placement`, `keeper` (which actors there are), `actor`, `load`,
+//! `batches` and `shortage`.
 
 mod actor;
 mod batches;
@@ -15,6 +15,7 @@ pub mod groups;
 mod keeper;
 mod load;
 mod placement;
+mod shortage;
 pub mod transactions;
 #[cfg(test)]
 mod tests;

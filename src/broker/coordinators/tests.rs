@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::num::ParseIntError;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
@@ -17,7 +18,7 @@ use super::super::mailbox::{Message, mailbox, spawn};
 use super::super::messages::RoleSpec;
 use super::super::outbox::outlets;
 use super::super::partitions::{Partition, Partitions, Role};
-use super::super::rig::{ME, id, lead, new_host, open_dir, replica_config};
+use super::super::rig::{ME, id, lead, leave_free, new_host, open_dir, replica_config};
 use super::super::shard::Shard;
 use super::super::start_tests::layers;
 use super::actor::{Actor, Surroundings};
@@ -28,6 +29,7 @@ use crate::replica::Acks;
 use crate::storage::disk::{Disk, RealDisk};
 use crate::storage::log::producer_state::MarkerEpoch;
 use crate::storage::log::{LogConfig, Origin};
+use crate::storage::sim_disk::SimDisk;
 use crate::types::{
     LeaderEpoch, MonotonicMs, Offset, PartitionIndex, ProducerEpoch, ProducerId, TimestampMs,
     TopicIdPartition,
@@ -164,6 +166,8 @@ struct Bench {
     images: watch::Sender<Arc<Image>>,
     effects: mpsc::UnboundedReceiver<i64>,
     coordinators: Coordinators<Sums>,
+    /// When the log was read.
+    loads: Arc<Mutex<Vec<Instant>>>,
     _dir: tempfile::TempDir,
 }
 
@@ -174,8 +178,17 @@ impl Bench {
 
     /// Without threads that flush, the test does it.
     async fn with(flushers: usize, timeout_ms: i64, min_isr: usize, codec: Codec) -> Bench {
+        Bench::on(Arc::new(RealDisk), flushers, timeout_ms, min_isr, codec).await
+    }
+
+    async fn on(
+        disk: Arc<dyn Disk>,
+        flushers: usize,
+        timeout_ms: i64,
+        min_isr: usize,
+        codec: Codec,
+    ) -> Bench {
         let dir = tempfile::tempdir().unwrap();
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let (sender, mailbox) = mailbox(100);
         let directory =
             Arc::new(Directory::new(0, open_dir(&disk, dir.path()), vec![sender.clone()], flushers));
@@ -187,9 +200,14 @@ impl Bench {
         partitions.update(|table| drop(table.insert(LOG, partition.clone())));
         partitions.shard_of(&LOG).send(Message::Host(Box::new(host))).await;
         let (effect_sender, effects) = mpsc::unbounded_channel();
+        let loads: Arc<Mutex<Vec<Instant>>> = Arc::default();
+        let noted = loads.clone();
         let kind = Kind {
             topic: "sums",
-            make: Box::new(|_| Sums::default()),
+            make: Box::new(move |_| {
+                noted.lock().unwrap().push(Instant::now());
+                Sums::default()
+            }),
             on_effect: Box::new(move |_, effect| effect_sender.send(effect).unwrap_or(())),
             codec,
             commit_timeout_ms: timeout_ms,
@@ -197,7 +215,8 @@ impl Bench {
         };
         let images = watch::channel(Arc::new(Image::default())).0;
         let coordinators = Coordinators::new(kind);
-        let bench = Bench { partitions, directory, partition, images, effects, coordinators, _dir: dir };
+        let bench =
+            Bench { partitions, directory, partition, images, effects, coordinators, loads, _dir: dir };
         bench.lead(1).await;
         bench
     }
@@ -382,6 +401,28 @@ async fn without_enough_replicas_it_waits_for_them() {
     let settings = replica_config(&config);
     bench.partitions.shard_of(&LOG).send(Message::Configure(LOG, Arc::new(config), settings)).await;
     assert_eq!(bench.insist(Sum::Add("a", 5)).await, 5);
+}
+
+/// Each time the machine is lost, and with it what was under way.
+#[tokio::test]
+async fn without_room_the_log_is_read_again_later_and_later() {
+    let disk = SimDisk::new();
+    let bench = Bench::on(Arc::new(disk.clone()), DEFAULT_THREADS, 30_000, 1, Codec::NONE).await;
+    assert_eq!(bench.ask(Sum::Add("a", 1)).await, Ok(1));
+    leave_free(&disk, 0);
+    bench.loads.lock().unwrap().clear();
+    let began = Instant::now();
+    while bench.loads.lock().unwrap().len() < 2 {
+        assert_eq!(bench.ask(Sum::Add("a", 100)).await, Err(CoordinatorError::NotHere));
+        tokio::task::yield_now().await;
+    }
+    let loads = bench.loads.lock().unwrap().clone();
+    assert!(loads[0] - began >= Duration::from_millis(250));
+    assert!(loads[1] - loads[0] >= Duration::from_millis(500));
+    assert!(bench.directory.is_online());
+    leave_free(&disk, 1 << 20);
+    assert_eq!(bench.insist(Sum::Add("a", 10)).await, 11);
+    assert_eq!(bench.partition.view().log_end, Offset(2));
 }
 
 #[tokio::test]

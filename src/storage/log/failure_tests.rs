@@ -676,3 +676,72 @@ fn a_follower_without_room_for_aborts_copies_them_later() {
         );
     }
 }
+
+/// A log whose segments all have aborted transactions, committed and flushed.
+fn log_of_aborts(disk: &SimDisk) -> Log {
+    let mut log = new_log(disk, small_segments());
+    disk.sync_dir(Path::new("/")).unwrap();
+    for producer_id in 1..20 {
+        in_transaction(&mut log, producer_id, None).unwrap();
+        append(&mut log, 200).unwrap();
+        in_transaction(&mut log, producer_id, Some(TxnResult::Abort)).unwrap();
+    }
+    log.flush().unwrap();
+    log.set_high_watermark(log.log_end());
+    log
+}
+
+#[test]
+fn old_segments_go_at_once_where_there_is_no_room_for_their_longer_names() {
+    const DELETED: usize = 3;
+    // Any of the renames, of three indexes and the batches of each segment and of producers, and all of them from one on.
+    for (after, times) in (0..14).map(|after| (after, Some(1))).chain([(0, None), (6, None)]) {
+        for seed in [None, Some(1), Some(2), Some(3)] {
+            let disk = SimDisk::new();
+            let mut log = log_of_aborts(&disk);
+            let (before, stored, all, end) =
+                (log.view(), read_all(&log.view()), aborted(&log), log.log_end());
+            let held: Vec<_> =
+                before.segments.iter().map(|s| (s.size(), s.log_file().get().unwrap())).collect();
+            before.segments.iter().for_each(|segment| segment.txn_index.file().release());
+            let start = before.segments[DELETED].base();
+            log.advance_log_start(start).unwrap();
+            disk.fail(FaultOn::Rename, "", after, io::ErrorKind::StorageFull, times);
+            let doomed = log.delete_before_start(usize::MAX).unwrap().unwrap();
+            disk.heal();
+            assert_eq!(
+                (log.failure(), doomed.count(), log.view().segments[0].base()),
+                (None, DELETED, start)
+            );
+            // Who has the files open reads on. Who has not finds nothing, and never less than there was.
+            let reads = held.iter().map(|(size, file)| file.read_vec(*size as usize, 0).unwrap());
+            assert_eq!(reads.collect::<Vec<_>>().concat(), stored);
+            match before.collect_aborted(Offset(0), end) {
+                Ok(found) => assert_eq!(found.len(), all.len()),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::NotFound),
+            }
+            if seed.is_none() {
+                doomed.remove().unwrap();
+                let names = disk.list(Path::new(DIR)).unwrap();
+                let names: Vec<_> = names.iter().filter_map(|entry| FileName::parse(&entry.name)).collect();
+                assert!(
+                    names.iter().all(|name| name.base >= start && name.stage == Stage::Live),
+                    "{names:?}"
+                );
+            }
+            append(&mut log, 200).unwrap();
+            log.flush().unwrap();
+            if let Some(seed) = seed {
+                disk.crash(seed);
+            }
+            let log = reopen(&disk, small_segments(), end.0 + 1, false);
+            let gone = before.segments.iter().take_while(|segment| segment.base() < log.log_start());
+            let gone: u64 = gone.map(|segment| segment.size()).sum();
+            let read = read_all(&log.view());
+            assert!(log.log_start() <= start && log.log_end() == end.plus(1) && gone < stored.len() as u64);
+            assert_eq!(read[..stored.len() - gone as usize], stored[gone as usize..]);
+            let all: Vec<_> = all.into_iter().filter(|(_, marker)| *marker >= log.log_start().0).collect();
+            assert_eq!(aborted(&log), all, "{after} {times:?} {seed:?}");
+        }
+    }
+}

@@ -74,11 +74,13 @@ impl Place {
         self.within(|dir| disk::remove_if_exists(&*self.disk, &name.path(dir)))
     }
 
-    /// Renames a live file to `stage`; `false` when there is no such file.
+    /// Renames a file to `stage`; `false` when there is no such file. A longer name may need room in the directory: where there
+    /// is none, what is to be deleted goes at once. Whoever has it open goes on reading it.
     pub fn restage(&self, name: FileName, stage: Stage) -> io::Result<bool> {
         match self.within(|dir| self.disk.rename(&name.path(dir), &name.at(stage).path(dir))) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) if stage == Stage::Deleted && disk::is_full(&error) => self.remove(name),
             Err(error) => Err(error),
         }
     }
@@ -119,6 +121,9 @@ impl LazyFile {
     pub fn restage(&self, to: Stage) -> io::Result<()> {
         self.slot.while_locked(|| {
             let from = self.name();
+            if from.stage == to {
+                return Ok(());
+            }
             // Not every segment has each kind of file.
             self.place.restage(from, to)?;
             *locked(&self.stage) = to;

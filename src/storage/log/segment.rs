@@ -230,7 +230,7 @@ impl Segment {
         Ok(())
     }
 
-    /// Renames the segment's files and its producer snapshot to `.deleted`. After a crash in between, what recovery can
+    /// Renames the segment's files and its producer snapshot to `.deleted`, or removes them where there is no room. After a crash in between, what recovery can
     /// rebuild may be missing, but no segment is without its aborted transactions.
     pub fn mark_deleted(&self) -> io::Result<()> {
         self.mark_replaced()?;

@@ -6,6 +6,7 @@
 //!
 //! Invariant: readers see the old segments or the new one, and never a mixture.
 
+use std::io;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -16,6 +17,7 @@ use super::super::truncate::Doomed;
 use super::super::{Log, LogError};
 use super::clean::Basis;
 use super::filter::LastRecord;
+use crate::storage::disk;
 
 /// A segment that is ready to take the place of others.
 #[derive(Debug)]
@@ -95,13 +97,25 @@ impl Log {
         let take_out = |old: &Arc<Segment>| {
             if old.base() == segment.base() { old.mark_replaced() } else { old.mark_deleted() }
         };
+        let doomed = Doomed::new(self.place.clone(), replaces.iter().map(|old| old.base()).collect());
         let replaced = replaces.iter().try_for_each(take_out);
-        let replaced = replaced.and_then(|()| segment.restage(Stage::Live));
+        let replaced = replaced.and_then(|()| take_names(segment, &doomed));
         self.or_poison("swap segments", replaced)?;
         self.dir_changes.note();
         let is_base = |at| self.segments.binary_search_by_key(&at, |segment| segment.base()).is_ok();
         let (first, last) = (segment.base(), replaces[replaces.len() - 1].base());
         self.snapshots.forget(|at| first < at && at <= last && !is_base(at));
-        Ok(Doomed::new(self.place.clone(), replaces.iter().map(|old| old.base()).collect()))
+        Ok(doomed)
+    }
+}
+
+/// Gives the new segment its names. Where there is no room for those, what it replaces makes some at once.
+fn take_names(segment: &Segment, replaced: &Doomed) -> io::Result<()> {
+    match segment.restage(Stage::Live) {
+        Err(error) if disk::is_full(&error) => {
+            replaced.remove()?;
+            segment.restage(Stage::Live)
+        }
+        result => result,
     }
 }

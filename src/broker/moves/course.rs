@@ -55,8 +55,6 @@ pub(super) struct Course {
     /// The cluster may believe that the partition lies where the copy is.
     is_told: bool,
     pause: Duration,
-    /// It was said that there is no room, and nothing was copied since.
-    lacks_room: bool,
     missing_max: usize,
     unflushed: usize,
 }
@@ -78,9 +76,8 @@ impl Course {
         ends: watch::Receiver<Option<End>>,
     ) -> Course {
         let source = partition.directory();
-        let (is_told, lacks_room, pause) = (false, false, PAUSE_MIN);
-        let (missing_max, unflushed) = (MISSING_MAX, 0);
-        Course { shared, partition, source, target, ends, is_told, pause, lacks_room, missing_max, unflushed }
+        let (is_told, pause, missing_max, unflushed) = (false, PAUSE_MIN, MISSING_MAX, 0);
+        Course { shared, partition, source, target, ends, is_told, pause, missing_max, unflushed }
     }
 
     pub(super) async fn run(mut self, copy: Log) {
@@ -118,7 +115,6 @@ impl Course {
                 self.note_failure(&copy, &error).await;
                 continue;
             }
-            self.lacks_room = false;
             if !stride.is_close {
                 continue;
             }
@@ -166,11 +162,7 @@ impl Course {
             self.target.fail(&format!("copy {name} there"), error);
             return;
         }
-        let is_full = is_full(error);
-        if !(is_full && self.lacks_room) {
-            tracing::warn!(partition = %name, "cannot be moved to {} yet: {error}", self.target.path().display());
-        }
-        self.lacks_room = is_full;
+        tracing::warn!(partition = %name, "cannot be moved to {} yet: {error}", self.target.path().display());
         self.rest(self.pause).await;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
@@ -277,10 +269,6 @@ impl Course {
     }
 }
 
-fn is_full(error: &CopyError) -> bool {
-    matches!(error, CopyError::Copy(LogError::DiskFull))
-}
-
 fn copy_some(
     copy: Log,
     partition: &Partition,
@@ -309,17 +297,7 @@ impl Stride {
     ) -> Result<(), CopyError> {
         for _ in 0..chunks {
             let view = partition.view();
-            let may_come = chunk.min(usize::try_from(view.size_in_bytes()).unwrap_or(chunk));
-            let is_behind = self.copy.log_end() < view.log_end;
-            if is_behind && !target.admits(may_come, clock::monotonic()) {
-                return Err(LogError::DiskFull.into());
-            }
-            let advanced = self.copy.advance_to(&view, chunk, clock::wall());
-            let Advanced { bytes, doomed } = advanced.inspect_err(|error| {
-                if is_full(error) {
-                    target.note_full(clock::monotonic());
-                }
-            })?;
+            let Advanced { bytes, doomed } = self.copy.advance_to(&view, chunk, clock::wall())?;
             if let Some(doomed) = doomed {
                 // Nobody reads a copy.
                 target.doom(doomed, clock::monotonic());
@@ -333,89 +311,5 @@ impl Stride {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::super::super::flusher::DEFAULT_THREADS;
-    use super::super::super::rig::{Rig, id, lead, leave_free, new_host, open_dir, records};
-    use super::*;
-    use crate::replica::Acks;
-    use crate::storage::disk::Disk;
-    use crate::storage::log::LogConfig;
-    use crate::storage::sim_disk::SimDisk;
-    use crate::types::Offset;
-
-    const RESERVE: u64 = 50_000;
-    const P: crate::types::TopicIdPartition = id(1, 0);
-
-    #[test]
-    fn a_copy_leaves_the_reserve_alone_and_goes_on_when_there_is_room() {
-        let mut rig = Rig::new(Arc::new(SimDisk::new()), Path::new("/data"));
-        let partition = rig.host(P, LogConfig::default(), lead(1, &[1]));
-        let value = "v".repeat(1_000);
-        for _ in 0..60 {
-            let _ = rig.produce(Some(Acks::All), vec![(P, records(&[&value]))]);
-            rig.flush();
-        }
-        assert_eq!(partition.view().log_end, Offset(60));
-        let other = SimDisk::new();
-        let disk: Arc<dyn Disk> = Arc::new(other.clone());
-        let target =
-            Arc::new(Directory::new(1, open_dir(&disk, Path::new("/other")), Vec::new(), DEFAULT_THREADS));
-        let mut copy = new_host(&disk, &target, P, LogConfig::default(), lead(1, &[1])).log;
-        target.keep_free(RESERVE);
-        leave_free(&other, RESERVE + 20_000);
-        let free = || other.space(Path::new("/other")).expect("known").free;
-        let stride = |copy| copy_some(copy, &partition, &target, 3_000, 8, false);
-        loop {
-            let Stride { copy: after, failure, .. } = stride(copy);
-            copy = after;
-            if let Some(failure) = failure {
-                assert!(is_full(&failure), "{failure}");
-                break;
-            }
-        }
-        let came = copy.log_end();
-        assert!(came > Offset(10) && came < Offset(60), "{came}");
-        // The file of the epochs is not counted.
-        assert!(free() >= RESERVE - 200 && target.is_short() && target.is_online());
-        // It is asked again and again, and costs nothing.
-        let before = free();
-        for _ in 0..3 {
-            let Stride { copy: after, failure, bytes, .. } = stride(copy);
-            copy = after;
-            assert!(failure.as_ref().is_some_and(is_full) && bytes == 0);
-        }
-        assert_eq!((copy.log_end(), free()), (came, before));
-        leave_free(&other, 4 * RESERVE);
-        target.measure(0, clock::monotonic());
-        for _ in 0..10 {
-            let Stride { copy: after, failure, .. } = stride(copy);
-            copy = after;
-            assert!(failure.is_none(), "{failure:?}");
-        }
-        assert_eq!(copy.log_end(), Offset(60));
-    }
-
-    #[test]
-    fn a_copy_that_meets_the_end_of_the_disk_says_so_to_the_directory() {
-        let mut rig = Rig::new(Arc::new(SimDisk::new()), Path::new("/data"));
-        let partition = rig.host(P, LogConfig::default(), lead(1, &[1]));
-        let _ = rig.produce(Some(Acks::All), vec![(P, records(&["a", "b"]))]);
-        rig.flush();
-        let other = SimDisk::new();
-        let disk: Arc<dyn Disk> = Arc::new(other.clone());
-        let target =
-            Arc::new(Directory::new(1, open_dir(&disk, Path::new("/other")), Vec::new(), DEFAULT_THREADS));
-        let copy = new_host(&disk, &target, P, LogConfig::default(), lead(1, &[1])).log;
-        // Nothing is kept, so everything is tried.
-        leave_free(&other, 0);
-        let stride = copy_some(copy, &partition, &target, 3_000, 8, false);
-        assert!(stride.failure.as_ref().is_some_and(is_full), "{:?}", stride.failure);
-        assert!(target.is_short() && target.is_online());
     }
 }

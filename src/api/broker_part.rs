@@ -9,7 +9,6 @@ use crate::broker::coordination::Coordination;
 use crate::broker::coordinators::Coordinators;
 use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::log_dirs::LogDirs;
-use crate::broker::moves::Moves;
 use crate::broker::partitions::Partitions;
 use crate::broker::peer_silence::PeerSilence;
 use crate::broker::producer_ids::ProducerIds;
@@ -28,7 +27,6 @@ pub struct BrokerPart {
     pub producer_ids: ProducerIds,
     pub reconciled: Reconciled,
     pub log_dirs: Arc<LogDirs>,
-    pub moves: Moves,
     pub groups: Coordinators<Groups>,
     pub transactions: Coordinators<Transactions>,
     /// Asks the coordinators of transactions, wherever they are.
@@ -45,7 +43,7 @@ pub struct BrokerPart {
 impl BrokerPart {
     pub fn new(handles: BrokerHandles, config: &Arc<DynamicConfig>) -> BrokerPart {
         let settings = &config.latest().broker;
-        let BrokerHandles { partitions, producer_ids, reconciled, log_dirs, moves, silence, .. } = handles;
+        let BrokerHandles { partitions, producer_ids, reconciled, log_dirs, silence, .. } = handles;
         let Coordination { groups, transactions, inquiry, markers } = handles.coordination;
         let slots = usize::try_from(settings.max_incremental_fetch_session_cache_slots).unwrap_or(0);
         let throttle = ReplicationThrottle::of_leaders(Arc::clone(config));
@@ -55,7 +53,6 @@ impl BrokerPart {
             producer_ids,
             reconciled,
             log_dirs,
-            moves,
             groups,
             transactions,
             inquiry,

@@ -1,7 +1,7 @@
 //! DescribeLogDirs: v1-5 (KIP-113)
 //!
-//! Behaviour: each log directory of this broker with the partitions asked for (a null list: all) and their sizes, also of
-//! those that are being moved there (`isFutureKey`), the size of its volume and what is free on it. A directory that is out of service is KAFKA_STORAGE_ERROR.
+//! Behaviour: each log directory of this broker with the partitions asked for (a null list: all) and their sizes, the size of
+//! its volume and what is free on it. A directory that is out of service is KAFKA_STORAGE_ERROR.
 //!
 //! Version notes: 3 adds an error for the whole; 4 the volume (KIP-827); 5 whether the directory takes new partitions
 //! (KIP-1066).
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::topic_view::text;
 use super::{Api, Call, Request};
 use crate::broker::directory::Directory;
-use crate::broker::partitions::{FutureReplica, Partition};
+use crate::broker::partitions::Partition;
 use crate::types::ErrorCode;
 use crate::wire::messages::DescribeLogDirsRequest;
 use crate::wire::messages::describe_log_dirs_response::{
@@ -66,14 +66,8 @@ fn describe(api: &Api, directory: &Arc<Directory>, wanted: Option<&Wanted>) -> D
         let name = &partition.name;
         let is_wanted =
             wanted.is_none_or(|wanted| wanted.contains(&(name.topic.to_string(), name.partition.0)));
-        if !is_wanted {
-            continue;
-        }
-        let mut show = |shown| topics.entry(name.topic.to_string()).or_default().push(shown);
-        if let Some(future) = partition.future().filter(|future| Arc::ptr_eq(&future.directory, directory)) {
-            show(size_of_future(partition, &future));
-        } else if Arc::ptr_eq(&partition.directory(), directory) {
-            show(size(partition));
+        if is_wanted && Arc::ptr_eq(&partition.directory, directory) {
+            topics.entry(name.topic.to_string()).or_default().push(size(partition));
         }
     }
     let shown = topics.into_iter().map(|(name, mut partitions)| {
@@ -97,17 +91,6 @@ fn size(partition: &Partition) -> DescribeLogDirsPartition {
         partition_index: partition.name.partition.0,
         partition_size: i64::try_from(view.size_in_bytes()).unwrap_or(i64::MAX),
         offset_lag: view.high_watermark.since(view.log_end).max(0),
-        ..Default::default()
-    }
-}
-
-fn size_of_future(partition: &Partition, future: &FutureReplica) -> DescribeLogDirsPartition {
-    let view = future.view();
-    DescribeLogDirsPartition {
-        partition_index: partition.name.partition.0,
-        partition_size: i64::try_from(view.size_in_bytes()).unwrap_or(i64::MAX),
-        offset_lag: partition.view().log_end.since(view.log_end),
-        is_future_key: true,
         ..Default::default()
     }
 }

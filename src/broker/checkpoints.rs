@@ -17,7 +17,6 @@ use super::log_dirs::LogDirs;
 use super::partitions::{Partition, Partitions};
 use crate::storage::checkpoint::{OffsetCheckpoint, write_offsets};
 use crate::storage::disk::{self, Disk};
-use crate::storage::log::LogView;
 use crate::types::{BrokerEpoch, MonotonicMs, Offset, TopicPartition};
 
 /// How often it is looked how much room there is.
@@ -60,13 +59,12 @@ impl Checkpoints {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let all = self.partitions.all();
         for directory in self.dirs.directories().iter().filter(|directory| directory.is_online()) {
+            let lies_here = |partition: &&Arc<Partition>| partition.directory.index() == directory.index();
             let mut left = self.dirs.left_at(which, directory);
             let mut entries = Vec::with_capacity(all.len());
-            for (partition, of) in
-                all.values().filter_map(|partition| Some((partition, lying(partition, directory)?)))
-            {
+            for partition in all.values().filter(lies_here) {
                 left.remove(&partition.name);
-                entries.extend(of.offset(which).map(|offset| (&partition.name, offset)));
+                entries.extend(offset(which, partition).map(|offset| (&partition.name, offset)));
             }
             entries.extend(left.iter().map(|(name, offset)| (name, *offset)));
             entries.sort_unstable();
@@ -127,29 +125,13 @@ impl Checkpoints {
     }
 }
 
-/// What there is of a partition in one directory.
-struct Lying {
-    view: Arc<LogView>,
-    cleaned: Option<Offset>,
-}
-
-/// The partition's log, or the copy that is being made of it.
-fn lying(partition: &Partition, directory: &Directory) -> Option<Lying> {
-    if partition.directory().index() == directory.index() {
-        return Some(Lying { view: partition.view(), cleaned: partition.cleaned() });
-    }
-    let future = partition.future().filter(|future| future.directory.index() == directory.index())?;
-    Some(Lying { view: future.view(), cleaned: None })
-}
-
-impl Lying {
-    fn offset(&self, which: OffsetCheckpoint) -> Option<Offset> {
-        match which {
-            OffsetCheckpoint::RecoveryPoint => Some(self.view.flushed),
-            OffsetCheckpoint::Replication => Some(self.view.high_watermark),
-            OffsetCheckpoint::LogStart => Some(self.view.log_start).filter(|start| *start != Offset::ZERO),
-            OffsetCheckpoint::Cleaner => self.cleaned,
-        }
+fn offset(which: OffsetCheckpoint, partition: &Partition) -> Option<Offset> {
+    let view = partition.view();
+    match which {
+        OffsetCheckpoint::RecoveryPoint => Some(view.flushed),
+        OffsetCheckpoint::Replication => Some(view.high_watermark),
+        OffsetCheckpoint::LogStart => Some(view.log_start).filter(|start| *start != Offset::ZERO),
+        OffsetCheckpoint::Cleaner => partition.cleaned(),
     }
 }
 

@@ -67,7 +67,7 @@ pub(super) struct Hosted {
     /// There are appends that no flush work covers; since when.
     pub(super) dirty_since: Option<MonotonicMs>,
     /// How many of them producers wait for.
-    pub(super) dirty_appends: usize,
+    dirty_appends: usize,
     pub(super) segments_flushed: usize,
     pub(super) last_append: MonotonicMs,
     /// It is of a topic that coordinators keep their state in, which may use what is kept in reserve.
@@ -431,7 +431,7 @@ impl Hosted {
             self.segments_flushed = view.segment_count();
             let appends = std::mem::take(&mut self.dirty_appends);
             if let Some(work) = self.log.flush_work() {
-                flusher::submit(&self.partition.directory(), desk.shard, self.partition.id, work, appends);
+                flusher::submit(&self.partition.directory, desk.shard, self.partition.id, work, appends);
             }
         }
     }
@@ -521,16 +521,16 @@ impl Hosted {
 
     /// Whether so many bytes of a client's records may be written.
     pub(super) fn has_room_for(&self, bytes: usize, desk: &Desk) -> bool {
-        self.is_internal || self.partition.directory().admits(bytes, desk.now.monotonic)
+        self.is_internal || self.partition.directory.admits(bytes, desk.now.monotonic)
     }
 
     /// A full disk refuses appends and goes on; any other failure puts the directory out of service.
     pub(super) fn note_failure(&self, error: &LogError, now: MonotonicMs) {
         if matches!(error, LogError::DiskFull) {
-            self.partition.directory().note_full(now);
+            self.partition.directory.note_full(now);
         }
         if self.log.failure().is_some() {
-            self.partition.directory().fail(&format!("write to {}", self.partition.name), error);
+            self.partition.directory.fail(&format!("write to {}", self.partition.name), error);
         }
     }
 }

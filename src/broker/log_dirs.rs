@@ -4,8 +4,6 @@
 //! opened only for the topic whose id it carries; nothing that is not known to be deleted is removed (see
 //! [`LogDirs::clear`]); a partition is not made anew while its log may lie in a directory that is out of service, or lies here and could not be opened.
 
-mod copies;
-
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,22 +50,7 @@ struct Contents {
     have_replaced: bool,
     /// Partitions whose deletion a stop has interrupted.
     retired: Vec<(usize, PathBuf)>,
-    /// Copies that a stop has kept from taking the place of their partitions' logs.
-    futures: Vec<(usize, PartitionDir)>,
-    /// In which directories clients want partitions that are not here yet.
-    preferred: HashMap<TopicPartition, usize>,
 }
-
-/// What is known of a path of which somebody says that it is a log directory.
-#[derive(Clone, Debug)]
-pub enum Named {
-    Online(Arc<Directory>),
-    Offline,
-    Unknown,
-}
-
-/// So many wishes for directories of partitions that do not exist are remembered.
-const PREFERRED_MAX: usize = 100_000;
 
 /// What goes into the choice of a directory for a new partition.
 #[derive(Debug)]
@@ -111,9 +94,6 @@ pub enum OpenError {
     /// It is not made anew elsewhere: its records may come back with the directory.
     #[error("its log is not found, and may lie in a directory that is out of service")]
     Elsewhere,
-    /// The same, and the cluster may believe that the copy is the log.
-    #[error("there is an unfinished copy of its log, which may lie in a directory that is out of service")]
-    CopyAlone,
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -127,7 +107,7 @@ impl OpenError {
             OpenError::Io(error) => disk::is_full(error),
             OpenError::Log(LogError::Io { error, .. }) => disk::is_full(error),
             OpenError::Log(error) => matches!(error, LogError::DiskFull),
-            OpenError::NoDirectory | OpenError::Elsewhere | OpenError::CopyAlone => false,
+            OpenError::NoDirectory | OpenError::Elsewhere => false,
         }
     }
 }
@@ -159,28 +139,7 @@ impl LogDirs {
         &self.lost
     }
 
-    /// The log directory that has this absolute path.
-    pub fn named(&self, path: &Path) -> Named {
-        let is_it = |dir: &Path| {
-            std::path::absolute(dir).is_ok_and(|absolute| absolute.as_os_str() == path.as_os_str())
-        };
-        match self.directories.iter().find(|directory| is_it(directory.path())) {
-            Some(directory) if directory.is_online() => Named::Online(directory.clone()),
-            Some(_) => Named::Offline,
-            None if self.lost.iter().any(|dir| is_it(dir)) => Named::Offline,
-            None => Named::Unknown,
-        }
-    }
-
-    /// Remembers where to make a partition that is not here.
-    pub fn prefer(&self, partition: TopicPartition, directory: &Directory) {
-        let preferred = &mut self.contents().preferred;
-        if preferred.len() < PREFERRED_MAX || preferred.contains_key(&partition) {
-            preferred.insert(partition, directory.index());
-        }
-    }
-
-    pub fn any_is_out_of_service(&self) -> bool {
+    fn any_is_out_of_service(&self) -> bool {
         !self.lost.is_empty() || self.directories.iter().any(|directory| !directory.is_online())
     }
 
@@ -225,16 +184,16 @@ impl LogDirs {
         self.disk.space(directory.path())
     }
 
-    /// What placement goes by now, with the indexes of the directories of the partitions that are `hosted` already.
-    pub fn placement(
+    /// What placement goes by now, with the directories of the partitions that are `hosted` already.
+    pub fn placement<'a>(
         &self,
         config: &BrokerConfig,
-        hosted: impl Iterator<Item = usize>,
+        hosted: impl Iterator<Item = &'a Arc<Directory>>,
         are_new: bool,
     ) -> Placement {
         let mut counts = vec![0; self.directories.len()];
-        for index in hosted {
-            counts[index] += 1;
+        for directory in hosted {
+            counts[directory.index()] += 1;
         }
         let cordoned = self.directories.iter().map(|directory| config.cordons(directory.path())).collect();
         Placement { hosted: counts, cordoned, are_new }
@@ -263,43 +222,29 @@ impl LogDirs {
     ) -> Result<Opened, OpenError> {
         let claimed = self.contents().claim(replica, |index| self.is_named(replica, index));
         if let Some((index, found)) = claimed {
-            let opened = self.open_claimed(index, found, replica, config, now)?;
-            return Ok(self.compare_with_others(opened, replica, config, now));
+            let directory = self.directories[index].clone();
+            let opened = guarded(&directory, &found.path, || {
+                self.open_found(&directory, &found, replica, config, now)
+            });
+            return match opened {
+                Ok(log) => {
+                    let cleaned = directory.dir().left_at(OffsetCheckpoint::Cleaner, &replica.name);
+                    Ok(Opened { log, directory, cleaned })
+                }
+                Err(error) => {
+                    // The next attempt must find it again.
+                    self.contents().refuse(index, found);
+                    Err(error)
+                }
+            };
         }
         self.set_aside(replica)?;
-        if let Some((index, found)) = self.take_orphan(replica)? {
-            return self.open_claimed(index, found, replica, config, now);
-        }
         let directory = self.choose(replica, &mut lock(placement))?;
         let (dir, topic_id) = (directory.dir(), replica.id.topic_id);
         let create =
             || Ok(dir.create_log(&replica.name, topic_id, config.clone(), now, self.budgets.clone())?);
         let log = guarded(&directory, &dir.path_of(&replica.name), create)?;
         Ok(Opened { log, directory, cleaned: None })
-    }
-
-    fn open_claimed(
-        &self,
-        index: usize,
-        found: PartitionDir,
-        replica: &Replica,
-        config: &Arc<LogConfig>,
-        now: TimestampMs,
-    ) -> Result<Opened, OpenError> {
-        let directory = self.directories[index].clone();
-        let opened =
-            guarded(&directory, &found.path, || self.open_found(&directory, &found, replica, config, now));
-        match opened {
-            Ok(log) => {
-                let cleaned = directory.dir().left_at(OffsetCheckpoint::Cleaner, &replica.name);
-                Ok(Opened { log, directory, cleaned })
-            }
-            Err(error) => {
-                // The next attempt must find it again.
-                self.contents().refuse(index, found);
-                Err(error)
-            }
-        }
     }
 
     /// Takes the directories out of the way that this broker should not have, before it registers: `image` is current and has
@@ -319,7 +264,6 @@ impl LogDirs {
             strays.extend(same_name.extract_if(.., &is_stray));
             !same_name.is_empty()
         });
-        strays.extend(self.contents().futures.extract_if(.., &is_stray));
         let (mut retired, mut touched) = (Vec::new(), HashSet::new());
         for (index, found) in strays {
             let directory = &self.directories[index];
@@ -334,7 +278,6 @@ impl LogDirs {
                     found.path.display(),
                     path.display()
                 ),
-                Err(_) if found.fate == Fate::Future => self.contents().futures.push((index, found)),
                 Err(_) => drop(self.contents().put_back(index, found)),
             }
             touched.insert(index);
@@ -370,7 +313,7 @@ impl LogDirs {
         found: &PartitionDir,
         fate: Fate,
     ) -> Result<PathBuf, OpenError> {
-        let path = directory.dir().retire_from(&found.path, &found.partition, fate, Uuid::new_v4())?;
+        let path = directory.dir().retire(&found.partition, fate, Uuid::new_v4())?;
         self.contents().have_replaced = true;
         self.forget(directory, &found.partition);
         Ok(path)
@@ -443,7 +386,7 @@ impl LogDirs {
         Ok(log)
     }
 
-    /// Where to make a partition: in the directory that a client wants, or that the metadata names, else in the one with the fewest partitions that
+    /// Where to make a partition: in the directory that the metadata names, else in the one with the fewest partitions that
     /// takes new ones, else in any. Not at all when it may have been made before.
     fn choose(&self, replica: &Replica, placement: &mut Placement) -> Result<Arc<Directory>, OpenError> {
         let online = || self.directories.iter().filter(|directory| directory.is_online());
@@ -453,10 +396,8 @@ impl LogDirs {
         if named.is_none() && (is_known || !placement.are_new) && self.any_is_out_of_service() {
             return Err(OpenError::Elsewhere);
         }
-        let preferred = self.contents().preferred.remove(&replica.name);
-        let preferred = online().find(|directory| Some(directory.index()) == preferred);
         let emptiest = || online().min_by_key(|directory| placement.rank(directory));
-        let chosen = preferred.or(named).or_else(emptiest).ok_or(OpenError::NoDirectory)?;
+        let chosen = named.or_else(emptiest).ok_or(OpenError::NoDirectory)?;
         if let Some(count) = placement.hosted.get_mut(chosen.index()) {
             *count += 1;
         }
@@ -606,11 +547,7 @@ impl Contents {
                     }
                 }
                 Fate::Delete => self.retired.push((directory.index(), found.path)),
-                Fate::Future => {
-                    self.found.insert((directory.index(), found.partition.clone()));
-                    self.futures.push((directory.index(), found));
-                }
-                Fate::Stray => {}
+                Fate::Future | Fate::Stray => {}
             }
         }
         Ok(())

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::checkpoints::Checkpoints;
 use super::directory::Directory;
 use super::log_dirs::{LogDirs, OpenError, Opened};
-use super::partitions::{Partition, Partitions};
+use super::partitions::Partitions;
 use super::rig::{ME, id, open_dir_with_id, records};
 use crate::config::{BrokerConfig, Sources, load};
 use crate::metadata::reconcile::Replica;
@@ -205,50 +205,4 @@ fn a_partition_that_found_no_room_to_be_opened_can_be_deleted() {
     assert!(disk.stat(Path::new("/a/t-0")).is_err());
     dirs.remove(&retired);
     assert!(disk.list(Path::new("/a")).unwrap().iter().all(|entry| !entry.is_dir));
-}
-
-#[test]
-fn a_copy_is_served_when_it_is_all_that_there_is() {
-    let disk = SimDisk::new();
-    {
-        let dirs = dirs(&disk, &[A, B]);
-        let mut opened = open(&dirs, replica(1, A)).unwrap();
-        append(&mut opened);
-        let Opened { log, directory, .. } = opened;
-        let partition = Partition::new(id(1, 0), TopicPartition::new("t", 0), directory, &log);
-        let mut copy = dirs.create_future(&dirs.directories()[1], &partition, NOW).unwrap();
-        copy.advance_to(&log.view(), 1 << 20, NOW).unwrap();
-        copy.flush().unwrap();
-    }
-    disk.kill();
-    // The cluster has been told that the partition is about to lie in the other directory, and the first one is lost.
-    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let other = open_dir_with_id(&shared, Path::new("/b"), B);
-    let alone = vec![Arc::new(Directory::new(0, other, Vec::new(), 0))];
-    let budgets = Budgets::new(1 << 20, 1 << 20, 100);
-    let lost = LogDirs::scan(ME, shared, alone, vec!["/a".into()], budgets);
-    for _ in 0..2 {
-        assert!(matches!(open(&lost, replica(1, B)), Err(OpenError::CopyAlone)));
-    }
-    drop(lost);
-    disk.kill();
-    // It comes back with nothing in it.
-    disk.remove_dir_all(Path::new("/a/t-0")).unwrap();
-    let dirs = dirs(&disk, &[A, B]);
-    let opened = open(&dirs, replica(1, B)).unwrap();
-    assert_eq!((opened.log.log_end(), opened.directory.id()), (Offset(2), B));
-    assert!(dirs.take_futures().is_empty());
-}
-
-#[test]
-fn a_new_partition_is_made_where_a_client_wants_it() {
-    let disk = SimDisk::new();
-    let dirs = dirs(&disk, &[A, B]);
-    for (topic, wanted) in [(1, B), (2, A)] {
-        let directory = dirs.directories().iter().find(|directory| directory.id() == wanted).unwrap();
-        dirs.prefer(TopicPartition::new("t", 0), directory);
-        assert_eq!(open(&dirs, replica(topic, A)).unwrap().directory.id(), wanted);
-        // The wish is granted once.
-        dirs.prefer(TopicPartition::new("u", 0), directory);
-    }
 }

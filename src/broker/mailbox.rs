@@ -15,7 +15,7 @@ use super::clock::{self, Now};
 use super::flusher::FlushReport;
 use super::messages::{
     AppendAt, BeginVerification, Compact, DeleteRecords, Fetched, FollowerFetched, Host, IsrAltered, Produce,
-    Promote, ReplicaSettings, RoleSpec,
+    ReplicaSettings, RoleSpec,
 };
 use super::partitions::Partition;
 use super::shard::Shard;
@@ -41,8 +41,6 @@ pub enum Message {
     /// Delete some of the segments that a partition keeps no longer; the answer is whether there are more.
     Retain(TopicIdPartition, oneshot::Sender<bool>),
     Compact(TopicIdPartition, Box<Compact>),
-    /// Have a copy take the place of a partition's log.
-    Promote(TopicIdPartition, Box<Promote>),
     /// Take over a partition whose log is open.
     Host(Box<Host>),
     /// Lead or follow from now on.

@@ -2,7 +2,7 @@
 //!
 //! In reading order: `messages` (what shards are asked), `shard` with `hosted` and `following` (a partition's log and core joined),
 //! `owed`, `ledger` and `outbox`; `mailbox` (its thread), `flusher` and `directory`; `partitions` (where handlers find a partition),
-//! `read_replicas`, `serving` and `waiters`; `coordinators` with `transactions`, put together in `coordination`; then what follows the metadata: `settings`, `dynamic_config`, `log_dirs`, `reconciler`, `moves` (of replicas between log directories), `assignments`, `lifecycle`,
+//! `read_replicas`, `serving` and `waiters`; `coordinators` with `transactions`, put together in `coordination`; then what follows the metadata: `settings`, `dynamic_config`, `log_dirs`, `reconciler`, `lifecycle`,
 //! `producer_ids`; and `start`, which puts it together.
 
 pub mod clock;
@@ -15,7 +15,6 @@ pub mod shard;
 mod hosted;
 mod following;
 mod upkeep;
-mod promotion;
 pub mod outbox;
 mod owed;
 mod ledger;
@@ -40,8 +39,6 @@ pub mod settings;
 pub mod dynamic_config;
 pub mod loggers;
 pub mod log_dirs;
-pub mod assignments;
-pub mod moves;
 pub mod reconciler;
 pub mod duty_settings;
 pub mod controller_channel;
@@ -66,5 +63,3 @@ mod start_tests;
 mod crash_tests;
 #[cfg(test)]
 mod log_dirs_tests;
-#[cfg(test)]
-mod promotion_tests;

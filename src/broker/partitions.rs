@@ -4,11 +4,10 @@
 //! table from before its shard takes it over until after its shard has let go of it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
@@ -17,7 +16,7 @@ use super::directory::Directory;
 use super::mailbox::{Message, ShardSender};
 use super::messages::{
     Append, AppendAt, Appending, BeginVerification, Compact, DeleteRecords, DeleteRecordsError, Fetched,
-    FollowerFetched, IsrAltered, Produce, ProduceError, Produced, Promote, Promoted,
+    FollowerFetched, IsrAltered, Produce, ProduceError, Produced,
 };
 use super::read_replicas::ReadReplicas;
 use super::reply::{Gathered, gather};
@@ -47,31 +46,12 @@ pub struct Leadership {
     pub epoch_start: Option<Offset>,
 }
 
-/// The copy of a partition in the directory to which it is being moved.
-#[derive(Debug)]
-pub struct FutureReplica {
-    pub directory: Arc<Directory>,
-    views: LogViews,
-}
-
-impl FutureReplica {
-    pub(super) fn new(directory: Arc<Directory>, log: &Log) -> FutureReplica {
-        FutureReplica { directory, views: log.views() }
-    }
-
-    /// The copy as it is now.
-    pub fn view(&self) -> Arc<LogView> {
-        self.views.load_full()
-    }
-}
-
 /// A partition that this broker hosts, for readers.
 #[derive(Debug)]
 pub struct Partition {
     pub id: TopicIdPartition,
     pub name: TopicPartition,
-    directory: ArcSwap<Directory>,
-    future: ArcSwapOption<FutureReplica>,
+    pub directory: Arc<Directory>,
     /// The fetches that wait for this partition.
     pub waiters: Arc<Waiters>,
     /// Where else than here consumers may read; nowhere while this broker does not lead.
@@ -109,8 +89,7 @@ impl Partition {
         Partition {
             id,
             name,
-            directory: ArcSwap::new(directory),
-            future: ArcSwapOption::empty(),
+            directory,
             waiters,
             read_replicas,
             views,
@@ -121,26 +100,6 @@ impl Partition {
             counts_flushed,
             is_throttled,
         }
-    }
-
-    /// Where its log lies.
-    pub fn directory(&self) -> Arc<Directory> {
-        self.directory.load_full()
-    }
-
-    /// The copy that is to take the place of the log, while it is being moved.
-    pub fn future(&self) -> Option<Arc<FutureReplica>> {
-        self.future.load_full()
-    }
-
-    pub(super) fn set_future(&self, future: Option<FutureReplica>) {
-        self.future.store(future.map(Arc::new));
-    }
-
-    /// The copy in `directory` is the log now.
-    pub(super) fn move_to(&self, directory: Arc<Directory>) {
-        self.directory.store(directory);
-        self.set_future(None);
     }
 
     /// Whether this replica is listed in `leader.replication.throttled.replicas`.
@@ -364,21 +323,6 @@ impl Partitions {
     /// Tells the shard of a partition something about its compaction.
     pub(super) fn compact(&self, id: TopicIdPartition, compact: Compact) {
         self.shard_of(&id).send_event(Message::Compact(id, Box::new(compact)));
-    }
-
-    /// Has a copy take the place of a partition's log. `None`: the shard has ended, and the copy with it.
-    pub(super) async fn promote(
-        &self,
-        id: TopicIdPartition,
-        future: Log,
-        directory: Arc<Directory>,
-        path: PathBuf,
-        missing_max: usize,
-    ) -> Option<Promoted> {
-        let (reply, promoted) = oneshot::channel();
-        let promote = Promote { future, directory, path, missing_max, reply };
-        self.shard_of(&id).send(Message::Promote(id, Box::new(promote))).await;
-        promoted.await.ok()
     }
 
     /// Waits until every shard has dealt with what it was sent before.

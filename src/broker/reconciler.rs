@@ -17,7 +17,6 @@ use super::flusher::DEFAULT_THREADS;
 use super::log_dirs::{LogDirs, OpenError, Opened, Retired};
 use super::mailbox::Message;
 use super::messages::{Host, RoleSpec};
-use super::moves::Moves;
 use super::partitions::{Partition, Partitions};
 use super::settings::TopicSettings;
 use crate::metadata::reconcile::{Changes, Reconfigured, Replica, Stop, changes};
@@ -25,7 +24,7 @@ use crate::metadata::topics::LeaderRecoveryState;
 use crate::metadata::{Image, ImageVersion};
 use crate::replica::{BrokerStanding, Registration, Term};
 use crate::storage::log::{Log, LogConfig};
-use crate::types::{DirectoryId, NodeId, TopicIdPartition, directory_id};
+use crate::types::{DirectoryId, NodeId, TopicIdPartition};
 
 /// How long a partition that could not be opened waits for the next attempt: the disk may have room again.
 const RETRY: Duration = Duration::from_secs(10);
@@ -75,8 +74,6 @@ pub struct Reconciler {
     dirs: Arc<LogDirs>,
     checkpoints: Arc<Checkpoints>,
     chores: mpsc::UnboundedSender<Chore>,
-    /// What moves partitions between log directories, once it does.
-    moves: Option<Moves>,
     /// The image that this broker has caught up with.
     seen: Arc<Image>,
     /// Replicas that could not be opened for a reason that may pass.
@@ -97,27 +94,10 @@ impl Reconciler {
         let (reached, reconciled) = watch::channel(ImageVersion::default());
         let settings = TopicSettings::new(config.latest());
         warn_of(&settings, None);
-        let (moves, seen, failed) = Default::default();
-        let reconciler = Reconciler {
-            me,
-            config,
-            settings,
-            partitions,
-            dirs,
-            checkpoints,
-            chores,
-            moves,
-            seen,
-            failed,
-            reached,
-        };
+        let (seen, failed) = Default::default();
+        let reconciler =
+            Reconciler { me, config, settings, partitions, dirs, checkpoints, chores, seen, failed, reached };
         (reconciler, Reconciled(reconciled))
-    }
-
-    /// Moves of partitions end there before they are let go of.
-    #[must_use]
-    pub fn with_moves(self, moves: Moves) -> Reconciler {
-        Reconciler { moves: Some(moves), ..self }
     }
 
     /// Takes away what lies in the log directories and is not this broker's, by an image that is current.
@@ -217,10 +197,6 @@ impl Reconciler {
                 }
                 Err(error) => {
                     unserved.push(replica.id);
-                    if matches!(error, OpenError::CopyAlone) {
-                        // Whoever believes that it is here would wait for it.
-                        placed.push((replica.id, directory_id::LOST));
-                    }
                     if error.may_pass() {
                         tracing::warn!("Partition {} cannot be served yet: {error}", replica.name);
                         self.failed.push(replica);
@@ -258,8 +234,7 @@ impl Reconciler {
     async fn open(&self, jobs: Vec<(Replica, Arc<LogConfig>)>) -> (Jobs, Results) {
         let is_start = self.seen.version == ImageVersion::default();
         let hosted = self.partitions.all();
-        let futures = hosted.values().filter_map(|partition| Some(partition.future()?.directory.index()));
-        let hosted = hosted.values().map(|partition| partition.directory().index()).chain(futures);
+        let hosted = hosted.values().map(|partition| &partition.directory);
         let placement = self.dirs.placement(self.settings.broker(), hosted, !is_start);
         let per_directory = self.settings.broker().num_recovery_threads_per_data_dir;
         let recovering =
@@ -298,9 +273,6 @@ impl Reconciler {
 
     /// Lets go of partitions and sets their directories aside; the files are removed a while later.
     async fn stop(&mut self, stops: Vec<Stop>) {
-        if let Some(moves) = &self.moves {
-            moves.abandon(stops.iter().map(|stop| stop.id).collect()).await;
-        }
         let mut released = Vec::with_capacity(stops.len());
         for stop in &stops {
             let (done, log) = oneshot::channel();
@@ -388,18 +360,17 @@ fn retire(
     released: Vec<(Option<Arc<Partition>>, Option<Log>)>,
 ) -> Vec<Retired> {
     for partition in released.iter().filter_map(|(partition, _)| partition.as_ref()) {
-        dirs.forget(&partition.directory(), &partition.name);
+        dirs.forget(&partition.directory, &partition.name);
     }
     checkpoints.write_all();
     let mut retired = Vec::with_capacity(released.len());
     for (partition, log) in released {
         let (Some(partition), Some(log)) = (partition, log) else { continue };
-        let directory = partition.directory();
-        directory.flush.forget(&partition.id);
+        partition.directory.flush.forget(&partition.id);
         drop(log);
-        match dirs.retire(&directory, &partition.name) {
+        match dirs.retire(&partition.directory, &partition.name) {
             Ok(files) => retired.extend(files),
-            Err(error) => directory.fail(&format!("delete {}", partition.name), &error),
+            Err(error) => partition.directory.fail(&format!("delete {}", partition.name), &error),
         }
     }
     dirs.sync_retired(&retired);

@@ -13,7 +13,6 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
-use super::assignments::{self, Assignments, assignments};
 use super::blocking::blocking;
 use super::checkpoints::{self, CheckpointIntervals, Checkpoints, Periodic};
 use super::cleaner::Cleaner;
@@ -29,7 +28,6 @@ use super::lease::Lease;
 use super::lifecycle::{BrokerIdentity, Lifecycle, LifecycleError, LifecycleParts};
 use super::log_dirs::LogDirs;
 use super::mailbox::{self, ShardSender, mailbox};
-use super::moves::{MoveParts, Moves};
 use super::outbox::{Inlets, Outlets, outlets};
 use super::partitions::{Partition, Partitions};
 use super::peer_silence::PeerSilence;
@@ -101,7 +99,6 @@ pub struct BrokerHandles {
     pub controller: ControllerChannel,
     pub silence: PeerSilence,
     pub log_dirs: Arc<LogDirs>,
-    pub moves: Moves,
     pub coordination: Coordination,
 }
 
@@ -137,22 +134,25 @@ pub async fn start(
     let failure = Arc::new(Notify::new());
     let directories = directories(log_dirs, &shards, &failure, &waits, reserve(&config.latest().broker));
     let partitions = Partitions::new(shards);
-    let found = Found { id, disk, directories, lost_dirs, open_files };
-    let storage = Storage::open(found, &partitions, &config).await;
-    let Storage { dirs, checkpoints, moves, moving, reporting, to_do, .. } = storage;
-    let (mut reconciler, reconciled) = (storage.reconciler, storage.reconciled);
+    let budgets = Budgets::new(TAIL_BYTES, TAIL_BYTES_PER_LOG, open_files);
+    let scanned = disk.clone();
+    let scan = move || LogDirs::scan(id, scanned, directories, lost_dirs, budgets);
+    let dirs = Arc::new(blocking(scan).await);
+    let checkpoints = Arc::new(Checkpoints::new(disk, partitions.clone(), dirs.clone()));
+    let (chores, to_do) = mpsc::unbounded_channel();
+    let (mut reconciler, reconciled) =
+        Reconciler::new(id, config.clone(), partitions.clone(), dirs.clone(), checkpoints.clone(), chores);
     reconciler.clear(metadata.image()).await;
     let identity = identity(id, endpoints, rack, &dirs)?;
-    let (channel, stall_limits) = (controller.separate(), StallLimits::default());
     let parts = LifecycleParts {
         metadata: metadata.clone(),
         config: config.clone(),
-        channel,
+        channel: controller.separate(),
         lease: lease.clone(),
         silence: silence.clone(),
         reconciled: reconciled.clone(),
         waits,
-        stall_limits,
+        stall_limits: StallLimits::default(),
         is_quiet: is_alone,
     };
     let (lifecycle, beat) = Lifecycle::register(parts, identity).await?;
@@ -172,13 +172,11 @@ pub async fn start(
     let [fetching, altering] = replicate(fetching, controller.separate(), inlets);
     reconciler.catch_up(metadata.image()).await;
     tell_strays(&dirs);
-    // Before anything is compacted: what is being copied is not.
-    moves.resume().await;
     let upkeep = start_upkeep(config.clone(), &partitions, &checkpoints)?;
     let (producer_ids, give_out) = ProducerIds::new(metadata.clone(), id, epoch_of(&lifecycle));
     let reconciling = tokio::spawn(reconciler.run(metadata.subscribe()));
-    let mut tasks = vec![beat, fetching, altering, reconciling, moving, tokio::spawn(give_out)];
-    tasks.extend(look_after(&dirs, &lifecycle, failure, to_do, reporting));
+    let mut tasks = vec![beat, fetching, altering, reconciling, tokio::spawn(give_out)];
+    tasks.extend(look_after(&dirs, &lifecycle, failure, to_do));
     let keeping = keeper_parts(id, metadata, config, (partitions.clone(), reconciled.clone(), lease));
     let coordination = Coordination::start(keeping, &listener, producer_ids.clone(), &mut tasks);
     let handles = BrokerHandles {
@@ -189,61 +187,10 @@ pub async fn start(
         controller,
         silence,
         log_dirs: dirs,
-        moves,
         coordination,
     };
     Ok((handles.clone(), RunningBroker { handles, checkpoints, upkeep, tasks }))
 }
-
-/// The log directories before anybody has looked into them.
-struct Found {
-    id: NodeId,
-    disk: Arc<dyn Disk>,
-    directories: Vec<Arc<Directory>>,
-    lost_dirs: Vec<PathBuf>,
-    open_files: usize,
-}
-
-/// The log directories, and what looks after them.
-struct Storage {
-    dirs: Arc<LogDirs>,
-    checkpoints: Arc<Checkpoints>,
-    moves: Moves,
-    moving: JoinHandle<()>,
-    reporting: Reporting,
-    reconciler: Reconciler,
-    reconciled: Reconciled,
-    to_do: mpsc::UnboundedReceiver<Chore>,
-}
-
-impl Storage {
-    async fn open(found: Found, partitions: &Partitions, config: &Arc<DynamicConfig>) -> Storage {
-        let Found { id, disk, directories, lost_dirs, open_files } = found;
-        let budgets = Budgets::new(TAIL_BYTES, TAIL_BYTES_PER_LOG, open_files);
-        let scanned = disk.clone();
-        let scan = move || LogDirs::scan(id, scanned, directories, lost_dirs, budgets);
-        let dirs = Arc::new(blocking(scan).await);
-        let checkpoints = Arc::new(Checkpoints::new(disk, partitions.clone(), dirs.clone()));
-        let (chores, to_do) = mpsc::unbounded_channel();
-        let (assignments, reports) = assignments();
-        let (moves, moving) = Moves::start(MoveParts {
-            partitions: partitions.clone(),
-            dirs: dirs.clone(),
-            checkpoints: checkpoints.clone(),
-            config: config.clone(),
-            chores: chores.clone(),
-            assignments: assignments.clone(),
-        });
-        let (partitions, reporting) = (partitions.clone(), (assignments, reports));
-        let (reconciler, reconciled) =
-            Reconciler::new(id, config.clone(), partitions, dirs.clone(), checkpoints.clone(), chores);
-        let reconciler = reconciler.with_moves(moves.clone());
-        Storage { dirs, checkpoints, moves, moving, reporting, reconciler, reconciled, to_do }
-    }
-}
-
-/// Where it is said in which log directories partitions lie, and heard to be told to the cluster.
-type Reporting = (Assignments, assignments::Reports);
 
 /// What this broker says of itself: with the log directories that are in service.
 fn identity(
@@ -316,12 +263,10 @@ fn look_after(
     lifecycle: &Lifecycle,
     failure: Arc<Notify>,
     to_do: mpsc::UnboundedReceiver<Chore>,
-    (assignments, reports): Reporting,
-) -> [JoinHandle<()>; 4] {
+) -> [JoinHandle<()>; 3] {
     let old = dirs.clone();
     [
-        tokio::spawn(do_chores(to_do, dirs.clone(), assignments)),
-        tokio::spawn(assignments::run(reports, lifecycle.clone())),
+        tokio::spawn(do_chores(to_do, dirs.clone(), lifecycle.clone())),
         tokio::spawn(report_failures(failure, dirs.clone(), lifecycle.clone())),
         tokio::task::spawn_blocking(move || old.remove(&old.take_interrupted())),
     ]
@@ -389,7 +334,6 @@ impl RunningBroker {
     pub async fn stop(self) -> Vec<Box<dyn DiskLock>> {
         self.leave().await;
         let RunningBroker { handles, checkpoints, upkeep, tasks } = self;
-        handles.moves.stop().await;
         for task in tasks {
             task.abort();
         }
@@ -425,7 +369,7 @@ fn close_logs(logs: Vec<(Arc<Partition>, Log)>) -> HashSet<usize> {
     let next = || logs.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || {
         while let Some((partition, mut log)) = next() {
-            let directory = partition.directory();
+            let directory = &partition.directory;
             match log.close() {
                 Err(LogError::DiskFull) => {
                     let mut incomplete = incomplete.lock().unwrap_or_else(PoisonError::into_inner);
@@ -494,19 +438,23 @@ fn tell_strays(dirs: &LogDirs) {
 }
 
 /// Does what the reconciler leaves to others, each thing by itself.
-async fn do_chores(mut chores: mpsc::UnboundedReceiver<Chore>, dirs: Arc<LogDirs>, assignments: Assignments) {
+async fn do_chores(mut chores: mpsc::UnboundedReceiver<Chore>, dirs: Arc<LogDirs>, lifecycle: Lifecycle) {
     while let Some(chore) = chores.recv().await {
-        match chore {
-            Chore::ReportPlacement(placed) => assignments.tell(placed),
-            Chore::Remove { retired, delay_ms } => {
-                let dirs = dirs.clone();
-                tokio::spawn(async move {
+        let (dirs, lifecycle) = (dirs.clone(), lifecycle.clone());
+        tokio::spawn(async move {
+            match chore {
+                Chore::ReportPlacement(placed) => {
+                    if let Err(error) = lifecycle.report_placement(placed).await {
+                        tracing::warn!("Could not report in which log directories partitions are: {error}");
+                    }
+                }
+                Chore::Remove { retired, delay_ms } => {
                     let delay = Duration::from_millis(u64::try_from(delay_ms).unwrap_or(0));
                     tokio::time::sleep(delay).await;
                     blocking(move || dirs.remove(&retired)).await;
-                });
+                }
             }
-        }
+        });
     }
 }
 

@@ -710,9 +710,9 @@ impl Process {
         };
         for (partition, mut log) in logs {
             if let Err(error) = log.close()
-                && partition.directory().is_online()
+                && partition.directory.is_online()
             {
-                partition.directory().fail("close", &error);
+                partition.directory.fail("close", &error);
             }
         }
         self.answer_producers(context);

@@ -248,8 +248,7 @@ impl Shared {
         let mut dirtiest: Option<(f64, TopicIdPartition, &Arc<Partition>)> = None;
         for (id, partition) in &all {
             let config = partition.log_config();
-            let rests = passed_over.contains(id) || partition.future().is_some();
-            if !config.compact || rests || !partition.directory().is_online() {
+            if !config.compact || !partition.directory.is_online() || passed_over.contains(id) {
                 continue;
             }
             match partition.view().dirt(&config, partition.cleaned(), clock::wall()) {
@@ -311,13 +310,13 @@ impl Shared {
         if let CleanError::Write(error) = error
             && !disk::is_full(error)
         {
-            partition.directory().fail(&format!("compact {}", partition.name), error);
+            partition.directory.fail(&format!("compact {}", partition.name), error);
         }
     }
 
     fn is_hosted(&self, id: TopicIdPartition, partition: &Arc<Partition>) -> bool {
         self.partitions.get(&id).is_some_and(|hosted| Arc::ptr_eq(&hosted, partition))
-            && partition.directory().is_online()
+            && partition.directory.is_online()
     }
 }
 
@@ -342,9 +341,7 @@ impl Watch for Watching<'_> {
     fn spend(&mut self, bytes: usize) -> Result<(), Stopped> {
         let rate = self.shared.config.latest().broker.log_cleaner_io_max_bytes_per_second;
         let goes_on = self.shared.sleep(self.shared.pace.spend(bytes, rate, Instant::now()));
-        // What is being copied must not change before it is whole.
-        let rests = !self.partition.log_config().compact || self.partition.future().is_some();
-        let is_wanted = !rests && self.shared.is_hosted(self.id, self.partition);
+        let is_wanted = self.partition.log_config().compact && self.shared.is_hosted(self.id, self.partition);
         if goes_on && is_wanted { Ok(()) } else { Err(Stopped) }
     }
 

@@ -96,7 +96,7 @@ fn a_log_that_cannot_be_compacted_rests_and_holds_up_no_other() {
     wait_until(|| !cleaner.shared.lock().resting.is_empty());
     assert!(sizes(0) < before / 2 && sizes(2) < before / 2 && sizes(1) == before);
     assert_eq!(world.partition(1).cleaned(), None);
-    assert!(world.partition(1).directory().is_online());
+    assert!(world.partition(1).directory.is_online());
     assert_eq!(cleaner.shared.lock().resting.keys().collect::<Vec<_>>(), [&id(1, 1)]);
     cleaner.stop();
     let said = read_offsets(&RealDisk, world.dir.path(), OffsetCheckpoint::Cleaner).unwrap();

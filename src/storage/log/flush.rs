@@ -6,7 +6,7 @@
 //! is full: opening the log finds them in the batches.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::epoch_cache::EpochCache;
@@ -57,12 +57,6 @@ impl Changes {
         self.made += u32::from(changed);
     }
 
-    /// Changes of a log that takes the place of another: what became durable of the other's is none of its own.
-    pub fn after(self, before: Changes) -> Changes {
-        let durable = self.made.max(before.made) + 1;
-        Changes { made: durable + u32::from(self.pending()), durable }
-    }
-
     pub fn pending(self) -> bool {
         self.made != self.durable
     }
@@ -74,8 +68,8 @@ impl Changes {
 
 impl FlushWork {
     /// The directory of the log.
-    pub fn dir(&self) -> PathBuf {
-        self.place.dir()
+    pub fn dir(&self) -> &Path {
+        &self.place.dir
     }
 
     /// What is durable once this has run.

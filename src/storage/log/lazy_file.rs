@@ -1,11 +1,9 @@
 //! Where a partition's files lie, and a file of it that is opened when it is first needed: thousands of idle partitions
 //! must not hold thousands of file handles. Knows nothing of contents.
-//!
-//! Invariant: whoever opens a file by a place opens it where it lies, also while the directory is being renamed.
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use super::names::{FileName, Kind, Stage};
 use super::open_files::{OpenFiles, Slot};
@@ -17,53 +15,26 @@ use crate::types::Offset;
 #[derive(Debug)]
 pub struct Place {
     pub disk: Arc<dyn Disk>,
-    /// Locked to read while a file is opened by it, and to write while the directory gets another name.
-    dir: RwLock<PathBuf>,
+    pub dir: PathBuf,
     pub open_files: Arc<OpenFiles>,
 }
 
 impl Place {
-    pub fn new(disk: Arc<dyn Disk>, dir: &Path, open_files: Arc<OpenFiles>) -> Place {
-        Place { disk, dir: RwLock::new(dir.to_owned()), open_files }
-    }
-
-    /// Does something with the directory, which does not move meanwhile. Not to be nested.
-    fn within<T>(&self, act: impl FnOnce(&Path) -> T) -> T {
-        act(&self.dir.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub fn dir(&self) -> PathBuf {
-        self.within(Path::to_owned)
-    }
-
     pub fn path(&self, name: FileName) -> PathBuf {
-        self.within(|dir| name.path(dir))
+        name.path(&self.dir)
     }
 
     pub fn join(&self, name: &str) -> PathBuf {
-        self.within(|dir| dir.join(name))
+        self.dir.join(name)
     }
 
     pub fn sync(&self) -> io::Result<()> {
-        self.within(|dir| self.disk.sync_dir(dir))
-    }
-
-    /// Gives the directory another name. Whoever reads its files goes on reading them.
-    pub fn rename(&self, to: &Path) -> io::Result<()> {
-        let mut dir = self.dir.write().unwrap_or_else(PoisonError::into_inner);
-        self.disk.rename(&dir, to)?;
-        *dir = to.to_owned();
-        Ok(())
-    }
-
-    /// Opens a file.
-    pub fn open(&self, name: FileName, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        self.within(|dir| self.disk.open(&name.path(dir), mode))
+        self.disk.sync_dir(&self.dir)
     }
 
     /// Makes a live file's content durable, if there is such a file.
     pub fn sync_file(&self, name: FileName) -> io::Result<()> {
-        match self.open(name, OpenMode::Write) {
+        match self.disk.open(&self.path(name), OpenMode::Write) {
             Ok(file) => file.sync_data(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
@@ -71,13 +42,13 @@ impl Place {
     }
 
     pub fn remove(&self, name: FileName) -> io::Result<bool> {
-        self.within(|dir| disk::remove_if_exists(&*self.disk, &name.path(dir)))
+        disk::remove_if_exists(&*self.disk, &self.path(name))
     }
 
     /// Renames a file to `stage`; `false` when there is no such file. A longer name may need room in the directory: where there
     /// is none, what is to be deleted goes at once. Whoever has it open goes on reading it.
     pub fn restage(&self, name: FileName, stage: Stage) -> io::Result<bool> {
-        match self.within(|dir| self.disk.rename(&name.path(dir), &name.at(stage).path(dir))) {
+        match self.disk.rename(&self.path(name), &self.path(name.at(stage))) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) if stage == Stage::Deleted && disk::is_full(&error) => self.remove(name),
@@ -87,7 +58,7 @@ impl Place {
 
     /// The size of a file, `None` when there is none.
     pub fn size_of(&self, name: FileName) -> io::Result<Option<u64>> {
-        match self.within(|dir| self.disk.stat(&name.path(dir))) {
+        match self.disk.stat(&self.path(name)) {
             Ok(stat) => Ok(Some(stat.len)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -141,7 +112,7 @@ impl LazyFile {
     }
 
     fn get_as(&self, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        self.slot.get_or_open(&self.place.open_files, || self.place.open(self.name(), mode))
+        self.slot.get_or_open(&self.place.open_files, || self.place.disk.open(&self.path(), mode))
     }
 
     /// Changes the file, which stays open until [`sync_data`](LazyFile::sync_data).
@@ -167,7 +138,7 @@ impl LazyFile {
     /// Makes the file, empty; what had its name before is gone.
     pub fn create(&self) -> io::Result<()> {
         self.slot.close();
-        let open = || self.place.open(self.name(), OpenMode::Truncate);
+        let open = || self.place.disk.open(&self.path(), OpenMode::Truncate);
         self.slot.get_or_open(&self.place.open_files, open)?;
         Ok(())
     }

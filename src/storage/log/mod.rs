@@ -37,7 +37,6 @@ mod epoch_recovery;
 mod indexing;
 mod index_file;
 mod lazy_file;
-pub mod succession;
 mod offset_index;
 mod open_files;
 mod open;
@@ -278,9 +277,9 @@ impl Log {
         assert!(
             Offset::ZERO <= log_start && log_start <= high_watermark && high_watermark <= log_end,
             "{ruler:?} of {}",
-            self.place.dir().display()
+            self.place.dir.display()
         );
-        assert!(flushed <= log_end, "{ruler:?} of {}", self.place.dir().display());
+        assert!(flushed <= log_end, "{ruler:?} of {}", self.place.dir.display());
         self.ruler = ruler;
         self.publish();
     }

@@ -58,7 +58,7 @@ impl Log {
         config: Arc<LogConfig>,
         args: &OpenArgs,
     ) -> Result<Log, LogError> {
-        let place = Arc::new(Place::new(disk, dir, args.budgets.files.clone()));
+        let place = Arc::new(Place { disk, dir: dir.to_owned(), open_files: args.budgets.files.clone() });
         create(&place, args)
             .map(|loaded| assemble(place, config, args, loaded))
             .map_err(|error| LogError::io("creating", dir, error))
@@ -71,7 +71,7 @@ impl Log {
         config: Arc<LogConfig>,
         args: &OpenArgs,
     ) -> Result<Log, LogError> {
-        let place = Arc::new(Place::new(disk, dir, args.budgets.files.clone()));
+        let place = Arc::new(Place { disk, dir: dir.to_owned(), open_files: args.budgets.files.clone() });
         load(&place, &config, args)
             .map(|loaded| assemble(place, config, args, loaded))
             .map_err(|error| LogError::io("opening", dir, error))
@@ -84,11 +84,10 @@ impl Log {
 }
 
 fn create(place: &Arc<Place>, args: &OpenArgs) -> io::Result<Loaded> {
-    let dir = place.dir();
-    place.disk.create_dir_all(&dir)?;
+    place.disk.create_dir_all(&place.dir)?;
     refuse_records(place)?;
     let loaded = Loaded { epochs_dirty: false, ..start_empty(place, args)? };
-    if let Some(parent) = dir.parent() {
+    if let Some(parent) = place.dir.parent() {
         place.disk.sync_dir(parent)?;
     }
     Ok(loaded)
@@ -96,7 +95,7 @@ fn create(place: &Arc<Place>, args: &OpenArgs) -> io::Result<Loaded> {
 
 /// A new log takes the place of an interrupted attempt to make it, but never of records.
 fn refuse_records(place: &Arc<Place>) -> io::Result<()> {
-    let names = place.disk.list(&place.dir())?;
+    let names = place.disk.list(&place.dir)?;
     let segments = names.iter().filter_map(|entry| FileName::parse(&entry.name));
     for name in segments.filter(|name| name.kind == Kind::Log && name.stage == Stage::Live) {
         if place.size_of(name)?.is_some_and(|size| size > 0) {

@@ -368,7 +368,8 @@ impl World {
         self.disk.kill();
         let read_bytes = self.reopen(true, now);
         assert_eq!(self.log.recovered(), Recovered::default());
-        assert!(read_bytes < 1500, "{read_bytes}");
+        // The ends of a few files, and what lies behind the last entry of an index; not the log.
+        assert!(read_bytes < 4_000, "{read_bytes}");
     }
 
     /// Opens the log again and checks it against the model; returns how much opening read.

@@ -20,6 +20,9 @@ use crate::types::{BrokerEpoch, DirectoryId, MonotonicMs, NodeId};
 const INTERVAL_MS: u64 = 250;
 /// While the broker leaves, or something went wrong.
 const SHORT_INTERVAL: Duration = Duration::from_millis(25);
+/// Once others lead, a broker that leaves still answers its clients for so long, and is still listed: they learn from it who
+/// leads now. Who only finds its connection closed, and the broker gone from the metadata, looks for a second or longer.
+const FAREWELL_MS: i64 = 200;
 /// How long a heartbeat waits for its answer. Half the lease: there is time for another try.
 const HEARTBEAT_LIMIT: Duration = Duration::from_millis(1_000);
 const REGISTER_LIMIT: Duration = Duration::from_secs(5);
@@ -62,6 +65,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let mut reconciled = shared.parts.reconciled.clone();
     let mut said = Said::default();
     let mut stall = StallJudge::new(shared.parts.waits.clone(), shared.parts.stall_limits);
+    let mut farewell = Farewell::default();
     // What it says of itself so far is what it has registered with.
     let mut pause = shared.usual_pause();
     loop {
@@ -71,7 +75,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let sent = clock::monotonic();
         // Who is alone would gain nothing by leading nothing.
         let has_stalled = stall.look(sent) && !shared.parts.is_quiet;
-        let heartbeat = shared.heartbeat(&wants, &cordoned, has_stalled);
+        let may_go = wants.is_leaving && !farewell.lasts(sent);
+        let heartbeat =
+            Heartbeat { want_shutdown: may_go, ..shared.heartbeat(&wants, &cordoned, has_stalled) };
         let silent = shared.silent_brokers(sent);
         let answer = shared.parts.channel.heartbeat(&heartbeat, &silent, HEARTBEAT_LIMIT).await;
         pause = match answer {
@@ -81,6 +87,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 }
                 said = Said { generation: wants.generation, cordoned, has_stalled, failing: false };
                 shared.answered(&wants, reply, sent);
+                farewell.heard(reply, clock::monotonic());
                 if wants.is_leaving || wants.is_ready && reply.fenced && !has_stalled {
                     Some(SHORT_INTERVAL)
                 } else {
@@ -98,6 +105,24 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 Some(SHORT_INTERVAL * 2)
             }
         };
+    }
+}
+
+/// From when others lead until this broker asks to go.
+#[derive(Default)]
+pub(super) struct Farewell {
+    until: Option<MonotonicMs>,
+}
+
+impl Farewell {
+    pub(super) fn heard(&mut self, reply: HeartbeatReply, now: MonotonicMs) {
+        if reply.in_controlled_shutdown {
+            self.until.get_or_insert(MonotonicMs(now.0 + FAREWELL_MS));
+        }
+    }
+
+    pub(super) fn lasts(&self, now: MonotonicMs) -> bool {
+        self.until.is_some_and(|until| now < until)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::beat::Farewell;
 use super::{BrokerIdentity, Lifecycle, LifecycleError, LifecycleParts};
 use crate::broker::clock;
 use crate::broker::controller_channel::ControllerChannel;
@@ -18,7 +19,9 @@ use crate::broker::start_tests::{layers, run_quorum};
 use crate::controller::duties::{ActiveController, DutySettings};
 use crate::controller::{Controller, MetadataHandle};
 use crate::metadata::Image;
-use crate::metadata::brokers::{BrokerRegistration, Endpoint, Heartbeat, Registration, register};
+use crate::metadata::brokers::{
+    BrokerRegistration, Endpoint, Heartbeat, HeartbeatReply, Registration, register,
+};
 use crate::metadata::election::ElectionDefaults;
 use crate::types::{BrokerEpoch, MonotonicMs, NodeId, Offset, Uuid};
 
@@ -109,6 +112,23 @@ async fn a_broker_lives_as_long_as_its_heartbeats_are_answered() {
     rig.broker_that(|broker| broker.fenced).await;
     beat.abort();
     rig.member.shutdown().await;
+}
+
+#[test]
+fn a_farewell_begins_when_others_lead_and_ends_once() {
+    let reply = |leaving| HeartbeatReply {
+        caught_up: true,
+        fenced: false,
+        in_controlled_shutdown: leaving,
+        should_shut_down: false,
+    };
+    let mut farewell = Farewell::default();
+    farewell.heard(reply(false), MonotonicMs(10));
+    assert!(!farewell.lasts(MonotonicMs(10)));
+    farewell.heard(reply(true), MonotonicMs(1_000));
+    farewell.heard(reply(true), MonotonicMs(1_150));
+    let lasts: Vec<bool> = [1_000, 1_199, 1_200, 5_000].map(|now| farewell.lasts(MonotonicMs(now))).to_vec();
+    assert_eq!(lasts, [true, true, false, false]);
 }
 
 #[tokio::test]

@@ -148,6 +148,7 @@ pub struct Heartbeat {
     pub metadata_offset: Offset,
     /// It does not serve: not yet, or because its disk has stalled.
     pub want_fence: bool,
+    /// It leaves. In controlled shutdown: it may go as soon as nobody needs it; without, it stays a little for its clients.
     pub want_shutdown: bool,
     /// Log directories that failed.
     pub offline_directories: Vec<DirectoryId>,
@@ -265,7 +266,7 @@ fn next_state(
         State::Active if heartbeat.want_fence && others_are_active() => State::Fenced,
         State::Active if heartbeat.want_shutdown && leads() => State::ShuttingDown,
         State::Active if heartbeat.want_shutdown => State::ShutDown,
-        State::ShuttingDown if !leads() && others_caught_up => State::ShutDown,
+        State::ShuttingDown if heartbeat.want_shutdown && !leads() && others_caught_up => State::ShutDown,
         state => state,
     }
 }

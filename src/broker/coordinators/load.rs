@@ -70,9 +70,9 @@ pub(super) fn load<M: Machine>(
         if next >= view.log_end {
             return Ok(Loaded { end: view.log_end, records: fold.records });
         }
-        let pieces = match view.read(next, chunk, view.log_end, true) {
-            Ok(ReadPlan::Ready(pieces)) => pieces,
-            Ok(ReadPlan::Cold(cold)) => vec![cold.run()?],
+        let batches = match view.read(next, chunk, view.log_end, true) {
+            Ok(ReadPlan::Ready(pieces)) => joined(&pieces),
+            Ok(ReadPlan::Cold(cold)) => cold.run()?,
             // Records were deleted, or the log was cut, which the next look at the term tells.
             Err(ReadError::OutOfRange { log_start, .. }) => {
                 next = next.max(log_start).min(view.log_end);
@@ -81,14 +81,19 @@ pub(super) fn load<M: Machine>(
         };
         // What was read of a log that was cut meanwhile may not be what it holds.
         check_term(partition.leadership(), leader_epoch)?;
-        let read = pieces.iter().map(Bytes::len).sum::<usize>();
-        for piece in pieces {
-            next = fold.batches(&piece, next)?;
-        }
-        if read == 0 {
+        next = fold.batches(&batches, next)?;
+        if batches.is_empty() {
             // Compaction has taken the last records.
             next = view.log_end;
         }
+    }
+}
+
+/// What was read, in one piece.
+fn joined(pieces: &[Bytes]) -> Bytes {
+    match pieces {
+        [one] => one.clone(),
+        several => several.concat().into(),
     }
 }
 

@@ -306,6 +306,20 @@ async fn what_was_answered_is_there_in_the_next_term() {
     }
 }
 
+/// What is still in memory is not always in one piece.
+#[tokio::test]
+async fn batches_of_every_size_are_there_in_the_next_term() {
+    let bench = Bench::new().await;
+    let mut sum = 0;
+    for size in [1, 900, 1_100, 3_000, 5_000, 100_000] {
+        assert_eq!(bench.ask(Sum::Large(size)).await, Ok(0));
+        sum += 1;
+        assert_eq!(bench.ask(Sum::Add("a", 1)).await, Ok(sum));
+    }
+    bench.lead(2).await;
+    assert_eq!(bench.ask(Sum::Get("a")).await, Ok(sum));
+}
+
 #[tokio::test]
 async fn nothing_is_answered_before_it_is_committed() {
     let mut bench = Bench::with(0, 30_000, 1, Codec::NONE).await;

@@ -42,7 +42,8 @@ pub enum ReadError {
 /// How to get the bytes of a read.
 #[derive(Debug)]
 pub enum ReadPlan {
-    /// Here they are: whole batches, one after the other, possibly none.
+    /// Here they are: whole batches, one after the other, possibly none. Where one piece ends and the next begins says nothing: the
+    /// header of a batch may be a piece by itself.
     Ready(Vec<Bytes>),
     /// They must be read from disk, on a thread that may block.
     Cold(ColdRead),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::fetch::FetchSessions;
 use crate::broker::coordination::Coordination;
 use crate::broker::coordinators::Coordinators;
+use crate::broker::departures::Departures;
 use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::log_dirs::LogDirs;
 use crate::broker::partitions::Partitions;
@@ -36,6 +37,8 @@ pub struct BrokerPart {
     pub fetch_sessions: FetchSessions,
     /// From whom an answer or a fetch is due.
     pub silence: PeerSilence,
+    /// Who has left the cluster a moment ago.
+    pub departures: Departures,
     /// What leaders here may send to replicas that are throttled.
     pub throttle: ReplicationThrottle,
 }
@@ -43,7 +46,8 @@ pub struct BrokerPart {
 impl BrokerPart {
     pub fn new(handles: BrokerHandles, config: &Arc<DynamicConfig>) -> BrokerPart {
         let settings = &config.latest().broker;
-        let BrokerHandles { partitions, producer_ids, reconciled, log_dirs, silence, .. } = handles;
+        let BrokerHandles { partitions, producer_ids, reconciled, log_dirs, silence, departures, .. } =
+            handles;
         let Coordination { groups, transactions, inquiry, markers } = handles.coordination;
         let slots = usize::try_from(settings.max_incremental_fetch_session_cache_slots).unwrap_or(0);
         let throttle = ReplicationThrottle::of_leaders(Arc::clone(config));
@@ -58,6 +62,7 @@ impl BrokerPart {
             inquiry,
             markers,
             silence,
+            departures,
             fetch_sessions,
             throttle,
         }

@@ -3,8 +3,8 @@
 //! Behaviour: brokers that can be reached through the listener of the request, and the topics asked for by name or, from
 //! version 12, by id; all topics for a null list, in version 0 for an empty one. Topics that do not exist are created
 //! when the request and `auto.create.topics.enable` allow it; the answer says UNKNOWN_TOPIC_OR_PARTITION in the
-//! meantime and the client asks again. The controller that is named is a broker that is alive: admin requests may go to
-//! any.
+//! meantime and the client asks again. A broker that has just left is still listed for a moment (`broker/departures`). The
+//! controller that is named is a broker that is alive: admin requests may go to any.
 //!
 //! Version notes: 0 leaves out replicas that cannot be reached, with an error; 5 tells offline replicas; 6 tells
 //! LISTENER_NOT_FOUND; 8 to 10 tell the operations allowed on the cluster, 8 on those on topics; 10 adds topic ids to
@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use super::topic_view::{Showing, broker_ids, is_internal, text, topic_name};
 use super::{Api, Call, Request, authorized, auto_topics};
+use crate::broker::clock;
 use crate::metadata::Image;
 use crate::metadata::topics::{TopicImage, name as topic_names};
 use crate::types::{ErrorCode, NodeId, Uuid};
@@ -35,6 +36,7 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<MetadataReques
         error_on_unavailable: version == 0,
         names_missing_listeners: version >= 6,
     };
+    let departed = api.broker().departures.look(&image, clock::monotonic());
     let mut topics = match &body.topics {
         Some(asked) if version > 0 || !asked.is_empty() => named_topics(api, &showing, version, body),
         _ => image.topics.iter().map(|topic| present(&showing, version, topic)).collect(),
@@ -50,7 +52,7 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<MetadataReques
         authorized::NOT_ASKED
     };
     MetadataResponse::default()
-        .with_brokers(brokers(&showing))
+        .with_brokers(brokers(&showing, &departed))
         .with_cluster_id(Some(text(&api.node.cluster_id)))
         .with_controller_id(api.admin_node(&image).0.into())
         .with_topics(topics)
@@ -75,9 +77,11 @@ fn refuse(version: i16, request: &MetadataRequest) -> Option<MetadataResponse> {
     Some(MetadataResponse::default().with_topics(topics.collect()))
 }
 
-fn brokers(showing: &Showing<'_>) -> Vec<MetadataResponseBroker> {
-    let alive = showing.image.brokers.iter().filter(|broker| !broker.fenced);
-    alive
+/// Those that are alive, or were until a moment ago.
+fn brokers(showing: &Showing<'_>, departed: &[NodeId]) -> Vec<MetadataResponseBroker> {
+    let listed =
+        showing.image.brokers.iter().filter(|broker| !broker.fenced || departed.contains(&broker.id));
+    listed
         .filter_map(|broker| {
             let endpoint = broker.endpoint(showing.listener)?;
             Some(

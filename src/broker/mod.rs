@@ -43,6 +43,7 @@ pub mod reconciler;
 pub mod duty_settings;
 pub mod controller_channel;
 pub mod peer_silence;
+pub mod departures;
 pub mod lease;
 pub mod lifecycle;
 pub mod producer_ids;

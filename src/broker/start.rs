@@ -19,6 +19,7 @@ use super::cleaner::Cleaner;
 use super::controller_channel::ControllerChannel;
 use super::coordination::Coordination;
 use super::coordinators::KeeperParts;
+use super::departures::Departures;
 use super::directory::Directory;
 use super::dynamic_config::DynamicConfig;
 use super::fetcher::{self, driver::FetcherContext};
@@ -98,6 +99,7 @@ pub struct BrokerHandles {
     pub lifecycle: Lifecycle,
     pub controller: ControllerChannel,
     pub silence: PeerSilence,
+    pub departures: Departures,
     pub log_dirs: Arc<LogDirs>,
     pub coordination: Coordination,
 }
@@ -176,6 +178,8 @@ pub async fn start(
     let (producer_ids, give_out) = ProducerIds::new(metadata.clone(), id, epoch_of(&lifecycle));
     let reconciling = tokio::spawn(reconciler.run(metadata.subscribe()));
     let mut tasks = vec![beat, fetching, altering, reconciling, tokio::spawn(give_out)];
+    let departures = Departures::default();
+    tasks.push(tokio::spawn(departures.clone().follow(metadata.subscribe())));
     tasks.extend(look_after(&dirs, &lifecycle, failure, to_do));
     let keeping = keeper_parts(id, metadata, config, (partitions.clone(), reconciled.clone(), lease));
     let coordination = Coordination::start(keeping, &listener, producer_ids.clone(), &mut tasks);
@@ -186,6 +190,7 @@ pub async fn start(
         lifecycle,
         controller,
         silence,
+        departures,
         log_dirs: dirs,
         coordination,
     };

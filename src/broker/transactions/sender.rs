@@ -149,8 +149,9 @@ impl MarkerSender {
                 for partition in &done {
                     missing.remove(partition);
                 }
-                let Markers { transactional_id, producer, .. } = markers.clone();
-                let command = Command::MarkersWritten { transactional_id, producer, partitions: done };
+                let Markers { transactional_id, producer, started, .. } = markers.clone();
+                let command =
+                    Command::MarkersWritten { transactional_id, producer, started, partitions: done };
                 match self.transactions.ask(coordinator, command).await.answer().await {
                     // The coordinator has taken note, and writes it down as soon as its log can be written.
                     Ok(_) | Err(CoordinatorError::TimedOut) => {}

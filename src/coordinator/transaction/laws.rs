@@ -312,8 +312,8 @@ impl World {
             outcome.decided = Some(markers.result);
             outcome.marked.extend(partitions.iter().cloned());
         }
-        let Markers { transactional_id, producer, .. } = markers;
-        let (_, out) = self.ask(Command::MarkersWritten { transactional_id, producer, partitions });
+        let Markers { transactional_id, producer, started, .. } = markers;
+        let (_, out) = self.ask(Command::MarkersWritten { transactional_id, producer, started, partitions });
         self.keep(out, None);
         Ok(())
     }
@@ -321,7 +321,8 @@ impl World {
     /// The transaction that markers are of, while it is still the present one.
     fn key_of(&self, markers: &Markers) -> Option<(String, i64)> {
         let current = self.machine.transactions.get(&markers.transactional_id)?;
-        let is_its = current.producer() == markers.producer && current.state.ending().is_some();
+        let is_its = (current.producer(), current.started) == (markers.producer, markers.started)
+            && current.state.ending().is_some();
         is_its.then(|| self.key(&markers.transactional_id))?
     }
 

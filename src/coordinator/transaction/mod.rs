@@ -47,6 +47,8 @@ pub enum Command {
     MarkersWritten {
         transactional_id: String,
         producer: Producer,
+        /// See [`Markers::started`].
+        started: TimestampMs,
         partitions: Vec<TopicPartition>,
     },
     /// The producer id is here that aborting a transaction which took too long needs.
@@ -89,6 +91,8 @@ pub enum Effect {
 pub struct Markers {
     pub transactional_id: String,
     pub producer: Producer,
+    /// When the transaction began: in the first generation the next one has the same producer.
+    pub started: TimestampMs,
     pub result: TxnResult,
     pub version: TransactionVersion,
     pub partitions: Vec<TopicPartition>,
@@ -184,6 +188,7 @@ impl Transactions {
         out.effect(Effect::Write(Markers {
             transactional_id: transactional_id.to_owned(),
             producer: ending.producer(),
+            started: ending.started,
             result,
             version: ending.client_version,
             partitions: ending.unmarked.iter().cloned().collect(),
@@ -194,13 +199,13 @@ impl Transactions {
         &mut self,
         context: &Context<'_>,
         transactional_id: &str,
-        producer: Producer,
+        of: (Producer, TimestampMs),
         partitions: &[TopicPartition],
         out: &mut Out,
     ) {
         let Some(ending) = self.transactions.get_mut(transactional_id) else { return };
         // What comes late is of a transaction that has ended, or of one that another coordinator ended.
-        if ending.producer() != producer || ending.state.ending().is_none() {
+        if (ending.producer(), ending.started) != of || ending.state.ending().is_none() {
             return;
         }
         for partition in partitions {
@@ -285,8 +290,8 @@ impl Machine for Transactions {
             Command::AddPartitions(add) => Reply::AddPartitions(self.add_partitions(context, add, out)),
             Command::Verify(verify) => Reply::Verify(self.verify(&verify)),
             Command::EndTxn(end) => self.end_txn(context, end, out),
-            Command::MarkersWritten { transactional_id, producer, partitions } => {
-                self.markers_written(context, &transactional_id, producer, &partitions, out);
+            Command::MarkersWritten { transactional_id, producer, started, partitions } => {
+                self.markers_written(context, &transactional_id, (producer, started), &partitions, out);
                 Reply::Noted
             }
             Command::AbortTimedOut { transactional_id, producer, fresh } => {

@@ -94,7 +94,7 @@ impl Script {
             "tick" => self.machine.tick(&Script::context(self.now, &self.image), &mut out),
             "raise" => self.raise(ProducerEpoch(int(line, "to", 0) as i16)),
             word => {
-                let command = Script::command(word, line);
+                let command = self.command(word, line);
                 self.machine.step(&Script::context(self.now, &self.image), ReplyToken(0), command, &mut out);
             }
         }
@@ -112,7 +112,7 @@ impl Script {
         self.log.extend(out.records.iter().map(|write| write.record.encode().expect("a record has bytes")));
     }
 
-    fn command(word: &str, line: &str) -> Command {
+    fn command(&self, word: &str, line: &str) -> Command {
         let transactional_id = arg(line, "id").unwrap_or("a").to_owned();
         let of = || producer(arg(line, "by").expect("a producer"));
         let client_version = TransactionVersion(int(line, "tv", 2) as i16);
@@ -138,7 +138,10 @@ impl Script {
                 Command::EndTxn(EndTxn { transactional_id, producer: of(), result, client_version, fresh })
             }
             "written" => {
-                Command::MarkersWritten { transactional_id, producer: of(), partitions: partitions(line) }
+                let current = self.machine.transactions.get(&transactional_id).map_or(0, |it| it.started.0);
+                let started = TimestampMs(START_MS + int(line, "began", current - START_MS));
+                let (producer, partitions) = (of(), partitions(line));
+                Command::MarkersWritten { transactional_id, producer, started, partitions }
             }
             "describe" => Command::Describe(transactional_id),
             "list" => {
@@ -170,7 +173,7 @@ impl Script {
         for effect in out.effects {
             match effect {
                 Effect::Write(markers) => {
-                    let Markers { transactional_id, producer, result, version, partitions } = markers;
+                    let Markers { transactional_id, producer, result, version, partitions, .. } = markers;
                     let to: Vec<String> = partitions.iter().map(ToString::to_string).collect();
                     let (id, epoch, to) = (producer.id, producer.epoch, to.join(" "));
                     let version = version.0;

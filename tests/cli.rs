@@ -351,6 +351,7 @@ fn a_damaged_directory_takes_only_itself_out_of_service() {
     let mut node = place.spawn();
     node.wait_for("/b is out of service");
     node.wait_for("Kafka Server started");
+    node.wait_for("Transitioning from RECOVERY to RUNNING");
     assert_eq!(node.terminate(), Some(0));
 
     // The metadata directory is another matter, and so is the last one.

@@ -1,7 +1,9 @@
 """Environments of the clients' programs, made once each: Python, Node, Go, Rust, Java."""
 import sys
 
-from lib.toolchain import CACHE, digest, make_once, need, run, say
+from lib.toolchain import CACHE, HERE, digest, make_once, need, run, say
+
+JAVA, NODE = HERE / "lib/java", HERE / "lib/node"  # what programs in these languages share
 
 
 def python(folder):
@@ -15,9 +17,9 @@ def python(folder):
     return make_once(CACHE / f"{folder.name}-{digest(requirements, sys.version)}", build) / "bin/python"
 
 
-def node(folder):
-    """A folder with the program and its node_modules."""
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".js"))
+def node(folder, native=()):
+    """A folder with the program and its node_modules. `native` names packages that are compiled."""
+    files = sorted(path for path in [*folder.iterdir(), *NODE.iterdir()] if path.suffix in (".json", ".js", ".cjs"))
 
     def build(path):
         need("npm", f"fetch {folder.name} (Node 20 or newer)")
@@ -26,6 +28,9 @@ def node(folder):
         for file in files:
             (path / file.name).write_bytes(file.read_bytes())
         run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], f"install {folder.name}", cwd=path)
+        for package in native:
+            say(f"compiling {package}")
+            run(["npm", "rebuild", package], f"compile {package} (a C++ compiler, make, Python)", cwd=path)
 
     return make_once(CACHE / f"{folder.name}-{digest(*files)}", build)
 
@@ -56,8 +61,8 @@ def rust(folder):
     return make_once(CACHE / f"{folder.name}-{digest(*files)}", build)
 
 
-def java(folder, source, main):
-    """The class path of a program that is compiled with the jars that `pom.xml` in `folder` names."""
+def jars(folder):
+    """A directory with the jars that `pom.xml` in `folder` names, and what they need."""
     pom = folder / "pom.xml"
 
     def fetch(path):
@@ -66,12 +71,22 @@ def java(folder, source, main):
         run(["mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={path}"],
             f"fetch the jars of {folder.name}")
 
-    jars = make_once(CACHE / f"{folder.name}-jars-{digest(pom)}", fetch)
+    return make_once(CACHE / f"{folder.name}-jars-{digest(pom)}", fetch)
+
+
+def java(folder, source, main, heap="256m"):
+    """The command of a program that is compiled with the jars of `folder`, and with what programs in Java share."""
+    libs, sources = jars(folder), [source, *sorted(JAVA.rglob("*.java"))]
 
     def build(path):
         need("javac", f"build the program for {folder.name} (a JDK, version 17 or newer)")
-        run(["javac", "-nowarn", "-Xlint:none", "-cp", f"{jars}/*", "-d", path, source], f"build the program for {folder.name}")
+        run(["javac", "-nowarn", "-Xlint:none", "-parameters", "-cp", f"{libs}/*", "-d", path, *sources],
+            f"build the program for {folder.name}")
 
-    classes = make_once(CACHE / f"{folder.name}-classes-{digest(jars.name, source)}", build)
-    return ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-            "-cp", f"{classes}:{jars}/*", main]
+    classes = make_once(CACHE / f"{folder.name}-classes-{digest(libs.name, *sources)}", build)
+    return jvm(f"{classes}:{libs}/*", main, heap)
+
+
+def jvm(class_path, main, heap, log_level="error"):
+    return ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Xmx{heap}", f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",
+            "-cp", class_path, main]

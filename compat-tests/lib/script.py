@@ -14,6 +14,7 @@ checks have in common, so that the programs stay alike:
 | group | `two members` share four partitions and see all; `committed` offsets are where the next member begins; `list` shows the group |
 | transaction | `commit` is read; `abort` is not read, but for who reads uncommitted; `offsets` in a transaction are the group's |
 
+Applications, which are more than a client, print the same lines, and have parts of their own (spring, connect, mirror, vertx).
 Parts whose APIs the broker does not offer in its ApiVersions answer are not run, and not applicable.
 """
 from lib.outcome import FAILED, NOT_APPLICABLE, PASSED, Outcome
@@ -24,7 +25,7 @@ PART_LIMIT_S = 120
 WORDS = {"passed": PASSED, "failed": FAILED, "n/a": NOT_APPLICABLE}
 
 
-def run(context, command, parts=PARTS, env=None, cwd=None):
+def run(context, command, parts=PARTS, env=None, cwd=None, limit_s=PART_LIMIT_S):
     for part in parts:
         if context.select and part not in context.select:
             continue
@@ -32,13 +33,13 @@ def run(context, command, parts=PARTS, env=None, cwd=None):
         if missing:
             yield Outcome(part, NOT_APPLICABLE, f"not served yet: {', '.join(missing)}")
             continue
-        yield from play(context, command, part, env, cwd)
+        yield from play(context, command, part, env, cwd, limit_s)
 
 
-def play(context, command, part, env, cwd):
+def play(context, command, part, env, cwd, limit_s):
     told, last = 0, "nothing"
     try:
-        for line in context.lines([*command, context.bootstrap, part], part, env=env, cwd=cwd, limit_s=PART_LIMIT_S):
+        for line in context.lines([*command, context.bootstrap, part], part, env=env, cwd=cwd, limit_s=limit_s):
             word, _, rest = line.partition(" ")
             check, _, why = rest.partition(" -- ")
             if word in WORDS and check:

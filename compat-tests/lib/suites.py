@@ -4,7 +4,7 @@ A suite is `suites/NAME/suite.py` with:
 
     CLIENT, VERSION     for the table
     LIMIT_S             how long all of it may take
-    OWN_BROKERS = True  where the suite starts the brokers itself, through a launcher; default False
+    OWN_BROKERS = True  where the suite starts the brokers itself, through a launcher; default False. With --docker in containers
     SETTINGS = {}       broker settings that the suite asks for
     setup()             fetches and builds
     run(context)        yields an Outcome for each test
@@ -53,6 +53,7 @@ class Context:
     def __init__(self, options, work, servers, deadline):
         self.select, self.work, self.deadline = options.select, work, deadline
         self.brokers, self.binary = options.brokers, options.binary
+        self.image = options.image if options.docker else None
         self.servers = servers
         self.bootstrap = servers.bootstrap if servers else None
 
@@ -101,10 +102,10 @@ def kill_group(process):
 def the_servers(suite, options, work):
     if options.against:
         return Outside(options.against)
-    if options.docker:
-        return Docker(options.image, options.brokers, work)
     if getattr(suite, "OWN_BROKERS", False):
         return None
+    if options.docker:
+        return Docker(options.image, options.brokers, work)
     return Processes(binary_command(options.binary), options.brokers, work, getattr(suite, "SETTINGS", {}))
 
 
@@ -146,7 +147,7 @@ def run_all(options, work):
             load(name).setup()
         return 0
     surprises, passed, failed, absent = [], 0, 0, 0
-    ours = not options.against and not options.select
+    ours = not options.against and not options.docker and not options.select
     for name in options.suite:
         print(f"=== {name}", flush=True)
         suite, outcomes, protocol = run_suite(name, options, work / name)

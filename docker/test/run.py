@@ -3,7 +3,8 @@
 
     docker/test/run.py [--engine SOCKET] [--binary FILE] [CHECK ...]
 
-Needs root, and of Debian's packages docker.io, docker-compose and debootstrap; a Rust toolchain; python3. Starts an engine of
+Needs root, and of Debian's packages docker.io, docker-compose and debootstrap; a Rust toolchain; a JDK and Maven for
+Testcontainers; python3. Starts an engine of
 its own unless --engine names one, and ends it. The images on which ours stands are made with debootstrap under the names that
 the Dockerfile uses, and kept in the cache. --binary takes a release binary that is there already instead of compiling one
 in the container. Ends with a line 'N passed, N failed'.
@@ -291,6 +292,18 @@ def compose_files_for_kafkas_image_work_with_ours(engine):
                     wait_for(f"{file} at {port}", 90, lambda p=port, all=ports: brokers_at(p) == all)
 
 
+@check
+def testcontainers_modules_start_it(engine):
+    sys.path.insert(0, str(ROOT / "compat-tests"))
+    from lib import environments
+    folder = HERE / "testcontainers"
+    command = environments.java(folder, folder / "Modules.java", "Modules")
+    # No other images can be fetched here, so Testcontainers' own helpers stay out.
+    env = {**os.environ, "DOCKER_HOST": engine.host, "TESTCONTAINERS_RYUK_DISABLED": "true", "TESTCONTAINERS_CHECKS_DISABLE": "true"}
+    said = run(*command, IMAGE, env=env, timeout=300).stdout
+    assert said.count("passed ") == 3 and "failed " not in said, said
+
+
 def create_topic(port, name, partitions):
     """CreateTopics version 4, with the cluster's own number of replicas, answered without an error."""
     text = name.encode()
@@ -312,9 +325,9 @@ def main():
     arguments.add_argument("--binary", type=pathlib.Path, help="a release binary")
     arguments.add_argument("checks", nargs="*", metavar="CHECK")
     given = arguments.parse_args()
-    missing = [tool for tool in ("dockerd", "docker", "docker-compose", "debootstrap") if not shutil.which(tool)]
+    missing = [tool for tool in ("dockerd", "docker", "docker-compose", "debootstrap", "mvn", "javac") if not shutil.which(tool)]
     if missing:
-        sys.exit(f"missing: {', '.join(missing)} (Debian: docker.io, docker-compose, debootstrap)")
+        sys.exit(f"missing: {', '.join(missing)} (Debian: docker.io, docker-compose, debootstrap, maven, default-jdk)")
     wanted = [one for one in CHECKS if not given.checks or one.__name__ in given.checks]
     engine = Engine(given.engine)
     failed = 0

@@ -64,8 +64,11 @@ async fn run_node(
     };
     opened?;
     info!("Started in {} ms", since.elapsed().as_millis());
-    // The wording is Kafka's: clients' test rigs wait for it.
+    // The wording of both is Kafka's: clients' test rigs wait for the one, Testcontainers for the other.
     info!("[KafkaRaftServer nodeId={}] Kafka Server started", config.node.node_id);
+    if config.node.roles.broker {
+        info!("Broker {} accepts clients: Transitioning from RECOVERY to RUNNING", config.node.node_id);
+    }
     tokio::select! {
         signal = stop.requested() => {
             info!("Stopping on {signal}");

@@ -64,12 +64,14 @@ def run(context, list_=ITS / "tests.txt"):
 
 def play(context, tests, name):
     if context.bootstrap:
-        yield Outcome("the suite", FAILED, "these tests start their own brokers; --against and --docker are not for them")
+        yield Outcome("the suite", FAILED, "these tests start their own brokers; --against is not for them")
         return {}
     todo = context.work / f"{name}.txt"
     todo.write_text("\n".join(tests) + "\n")
     command = ["java", *FLAGS, f"-Djava.io.tmpdir={context.work}", "-cp", class_path(), "floodmark.its.Runner", todo]
-    environment = {"NODE_COMMAND": str(ITS / "node.sh"), "FLOODMARK": str(context.binary.resolve()), "ITS_WORK": str(context.work)}
+    node = "node-docker.sh" if context.image else "node.sh"
+    environment = {"NODE_COMMAND": str(ITS / node), "IMAGE": context.image or "", "FLOODMARK": str(context.binary.resolve()),
+                   "ITS_WORK": str(context.work)}
     finished = {}
     for line in context.lines(command, name, env=environment):
         parts = line.split("\t")

@@ -1,36 +1,10 @@
 // The common script (lib/script.py) through kafkajs.
 const { Kafka, CompressionTypes, logLevel, ConfigResourceTypes } = require("kafkajs");
-const { randomUUID } = require("crypto");
+const { LIMIT_MS, unique, pause, report, same, until } = require("./checks.cjs");
 
 const [bootstrap, part] = process.argv.slice(2);
 const kafka = new Kafka({ clientId: "script", brokers: bootstrap.split(","), logLevel: logLevel.NOTHING, retry: { retries: 5 } });
 const admin = kafka.admin();
-const LIMIT_MS = 30000;
-
-const unique = (word) => `${word}-${randomUUID().slice(0, 8)}`;
-const pause = (ms) => new Promise((done) => setTimeout(done, ms));
-
-async function report(name, work) {
-  try {
-    await work();
-    console.log(`passed ${name}`);
-  } catch (error) {
-    console.log(`failed ${name} -- ${error.name}: ${error.message}`.replace(/\n/g, " "));
-  }
-}
-
-function same(got, wanted, what) {
-  const [a, b] = [JSON.stringify(got), JSON.stringify(wanted)];
-  if (a !== b) throw new Error(`${what}: ${a} instead of ${b}`);
-}
-
-async function until(reached, what) {
-  const end = Date.now() + LIMIT_MS;
-  while (!(await reached())) {
-    if (Date.now() > end) throw new Error(`not within ${LIMIT_MS} ms: ${what}`);
-    await pause(100);
-  }
-}
 
 async function topic(numPartitions, configEntries = []) {
   const name = unique("kafkajs");

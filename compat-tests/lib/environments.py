@@ -18,7 +18,7 @@ def python(folder):
 
 
 def node(folder, native=()):
-    """A folder with the program and its node_modules. `native` names packages that are compiled."""
+    """A folder with the program and its node_modules. `native` names packages whose own steps are needed."""
     files = sorted(path for path in [*folder.iterdir(), *NODE.iterdir()] if path.suffix in (".json", ".js", ".cjs"))
 
     def build(path):
@@ -29,8 +29,8 @@ def node(folder, native=()):
             (path / file.name).write_bytes(file.read_bytes())
         run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], f"install {folder.name}", cwd=path)
         for package in native:
-            say(f"compiling {package}")
-            run(["npm", "rebuild", package], f"compile {package} (a C++ compiler, make, Python)", cwd=path)
+            say(f"building {package}")
+            run(["npm", "rebuild", package], f"build {package} (a C++ compiler, make, Python)", cwd=path)
 
     return make_once(CACHE / f"{folder.name}-{digest(*files)}", build)
 

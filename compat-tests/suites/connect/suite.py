@@ -3,7 +3,7 @@ from lib import environments, script, toolchain
 from lib.toolchain import HERE
 
 SOURCE = HERE / "suites/connect"
-CLIENT, VERSION = "Kafka Connect with its file connectors", "4.4.0"
+CLIENT, VERSION = "Kafka Connect with its file connectors", "4.3.1"
 LIMIT_S = 900
 PARTS = ["standalone", "distributed"]
 

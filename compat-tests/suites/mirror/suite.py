@@ -4,7 +4,7 @@ from lib.servers import Processes, binary_command
 from lib.toolchain import HERE
 
 SOURCE = HERE / "suites/mirror"
-CLIENT, VERSION = "MirrorMaker 2", "4.4.0"
+CLIENT, VERSION = "MirrorMaker 2", "4.3.1"
 LIMIT_S = 900
 
 

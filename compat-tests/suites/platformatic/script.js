@@ -106,13 +106,12 @@ const parts = {
   },
 
   async produce() {
-    for (const codec of ["none", "gzip", "snappy", "lz4"])
+    for (const codec of ["none", "gzip", "snappy", "lz4", "zstd"])
       await report(codec, async () => {
         const name = await topic(3);
         const sent = await produce(name, 99, { compression: codec });
         same(sorted((await read(name, [0, 0, 0], 99)).map(text)), sorted(sent), "what was read");
       });
-    console.log("n/a zstd -- Node 20 has no zstd");
   },
 
   async consume() {
@@ -135,7 +134,7 @@ const parts = {
     await report("topic exists", () => refused("TOPIC_ALREADY_EXISTS", () => create(name)));
     await report("invalid topic", () => refused("INVALID_TOPIC_EXCEPTION", () => create("no/such")));
     await report("unknown topic", () => refused("UNKNOWN_TOPIC_OR_PARTITION", () => admin.deleteTopics({ topics: [`not-${name}`] })));
-    await report("out of range", () => refused("OFFSET_OUT_OF_RANGE", () => read(name, [99], 1)));
+    console.log("n/a out of range -- @platformatic/kafka starts anew by itself");
     await report("too large", async () => {
       await configure(name, "max.message.bytes", "1000");
       await refused("MESSAGE_TOO_LARGE", () => produce(name, 1, { partition: 0, prefix: "x".repeat(5000) }));

@@ -1,4 +1,6 @@
-"""The common script (lib/script.py) through @platformatic/kafka; its groups by both protocols."""
+"""The common script (lib/script.py) through @platformatic/kafka; its groups by both protocols. It wants a newer Node than most
+machines have, so it brings its own.
+"""
 from lib import environments, script
 from lib.toolchain import HERE
 
@@ -7,9 +9,13 @@ CLIENT, VERSION = "@platformatic/kafka (Node)", "2.12.1"
 LIMIT_S = 600
 
 
+def place():
+    return environments.node(SOURCE, native=["node"])
+
+
 def setup():
-    environments.node(SOURCE)
+    place()
 
 
 def run(context):
-    yield from script.run(context, ["node", environments.node(SOURCE) / "script.js"])
+    yield from script.run(context, [place() / "node_modules/node/bin/node", place() / "script.js"])

@@ -1,5 +1,6 @@
 package floodmark.orders;
 
+import static floodmark.checks.Checks.LIMIT_MS;
 import static floodmark.checks.Checks.report;
 import static floodmark.checks.Checks.same;
 import static floodmark.checks.Checks.unique;
@@ -8,6 +9,7 @@ import static floodmark.checks.Checks.until;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Comparator;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -16,6 +18,7 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.IntStream;
 
@@ -205,7 +208,7 @@ public final class Orders {
         /** The first time it fails after it has sent, for every third order. */
         @KafkaListener(id = "paying", topics = "${orders}", properties = "isolation.level=read_committed")
         void pay(String order) {
-            template.send(orders + ".paid", order);
+            template.send(orders + ".paid", order).join();
             if (Integer.parseInt(order) % 3 == 0 && failedOnce.add(order))
                 throw new Refused(order);
         }
@@ -236,7 +239,7 @@ public final class Orders {
             List<String> paid = new ArrayList<>(values(orders + ".paid", 30, "read_committed"));
             Thread.sleep(500);
             same(values(orders + ".paid", 31, "read_committed", 2_000).size(), 30, "how many were paid");
-            paid.sort(java.util.Comparator.comparing(Integer::valueOf));
+            paid.sort(Comparator.comparing(Integer::valueOf));
             same(paid, all, "paid");
             same(context.getBean(Transacting.class).failedOnce.size(), 10, "failures");
         });
@@ -245,7 +248,7 @@ public final class Orders {
     }
 
     private static List<String> values(String topic, int count, String isolation) {
-        return values(topic, count, isolation, floodmark.checks.Checks.LIMIT_MS);
+        return values(topic, count, isolation, LIMIT_MS);
     }
 
     private static List<String> values(String topic, int count, String isolation, long limit) {
@@ -271,7 +274,7 @@ public final class Orders {
         final Queue<String> dead = new ConcurrentLinkedQueue<>();
 
         @Bean
-        TaskScheduler scheduler() {
+        static TaskScheduler scheduler() {  // static: the retries need it before this is made
             return new ThreadPoolTaskScheduler();
         }
 
@@ -283,7 +286,7 @@ public final class Orders {
         @RetryableTopic(attempts = "3", backOff = @BackOff(delay = 200, multiplier = 2), numPartitions = "2")
         @KafkaListener(id = "delaying", topics = "${orders}")
         void serve(String order, @Header(KafkaHeaders.RECEIVED_TOPIC) String topic) {
-            List<String> topics = seenIn.computeIfAbsent(order, none -> new java.util.concurrent.CopyOnWriteArrayList<>());
+            List<String> topics = seenIn.computeIfAbsent(order, none -> new CopyOnWriteArrayList<>());
             topics.add(topic);
             if (order.equals("poisoned") || order.equals("hard") && topics.size() < 3)
                 throw new Refused(order);
@@ -297,7 +300,7 @@ public final class Orders {
 
     private static void retryableTopic(String orders) throws Exception {
         Delaying parts = context.getBean(Delaying.class);
-        List<String> way = List.of(orders, orders + "-retry-0", orders + "-retry-1");
+        List<String> way = List.of(orders, orders + "-retry-200", orders + "-retry-400");
         report("its topics are made", () -> {
             List<String> all = new ArrayList<>(way);
             all.add(orders + "-dlt");
@@ -336,10 +339,9 @@ public final class Orders {
         template = context.getBean(KafkaTemplate.class);
     }
 
-    public static void main(String[] arguments) throws Exception {
-        bootstrap = arguments[0];
+    private static void run(String part) throws Exception {
         String orders = unique("orders");
-        switch (arguments[1]) {
+        switch (part) {
             case "listener" -> {
                 start(Listening.class, orders);
                 listener(orders);
@@ -358,6 +360,16 @@ public final class Orders {
             }
         }
         context.close();
+    }
+
+    public static void main(String[] arguments) {
+        bootstrap = arguments[0];
+        try {
+            run(arguments[1]);
+        } catch (Throwable failure) {  // Spring would log it, and its log is off
+            failure.printStackTrace(System.out);
+            System.exit(1);
+        }
         System.exit(0);
     }
 }

@@ -52,8 +52,13 @@ public final class Runner {
                     methods.add(line);
             }
         }
-        for (Map.Entry<String, Set<String>> entry : classes.entrySet())
-            run(Class.forName(entry.getKey()), entry.getValue());
+        for (Map.Entry<String, Set<String>> entry : classes.entrySet()) {
+            try {
+                run(Class.forName(entry.getKey()), entry.getValue());
+            } catch (ClassNotFoundException | LinkageError missing) {
+                System.out.printf("failed\t%s\t0.0\t%s%n", entry.getKey(), missing);
+            }
+        }
         System.out.flush();
         System.exit(0);  // a test that failed may have left threads
     }
@@ -147,7 +152,7 @@ public final class Runner {
             String text = thrown.getClass().getSimpleName() + ": " + thrown.getMessage()
                 + (root == thrown ? "" : " / " + root.getClass().getSimpleName() + ": " + root.getMessage());
             text = text.replaceAll("\\s+", " ");
-            return text.length() > 500 ? text.substring(0, 500) : text;
+            return text.length() > 4000 ? text.substring(0, 4000) : text;
         }
     }
 }

@@ -13,6 +13,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
+import org.testcontainers.containers.Network;
 import org.testcontainers.kafka.ConfluentKafkaContainer;
 import org.testcontainers.kafka.KafkaContainer;
 import org.testcontainers.utility.DockerImageName;
@@ -49,7 +50,9 @@ public final class Modules {
             }
         });
         report("KafkaContainer with a listener for other containers", () -> {
-            try (KafkaContainer kafka = new KafkaContainer(image.asCompatibleSubstituteFor("apache/kafka")).withListener("kafka:19092")) {
+            try (Network network = Network.newNetwork();
+                 KafkaContainer kafka = new KafkaContainer(image.asCompatibleSubstituteFor("apache/kafka")).withNetwork(network)
+                     .withListener("kafka:19092")) {
                 kafka.start();
                 works(kafka.getBootstrapServers());
             }

@@ -2,21 +2,19 @@
 //! that writes them also looks how much room there is.
 //!
 //! Reads published views alone, so no shard is disturbed. Invariants: a checkpoint never says more than the views did: what
-//! lies below a recovery point is on disk; of a partition that is not open it goes on saying what it said at the start.
+//! lies below a recovery point is on disk; of a partition that is not open it goes on saying what it says.
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use super::clock;
 use super::directory::Directory;
 use super::log_dirs::LogDirs;
 use super::partitions::{Partition, Partitions};
-use crate::storage::checkpoint::{OffsetCheckpoint, write_offsets};
-use crate::storage::disk::{self, Disk};
+use crate::storage::checkpoint::{OffsetCheckpoint, Offsets};
+use crate::storage::disk;
 use crate::types::{BrokerEpoch, MonotonicMs, Offset, TopicPartition};
 
 /// How often it is looked how much room there is.
@@ -36,11 +34,8 @@ pub struct CheckpointIntervals {
 /// Writes checkpoints when asked to.
 #[derive(Debug)]
 pub struct Checkpoints {
-    disk: Arc<dyn Disk>,
     partitions: Partitions,
     dirs: Arc<LogDirs>,
-    /// A hash of what each file holds, so that an idle broker writes nothing.
-    written: Mutex<HashMap<(usize, &'static str), u64>>,
     /// A file may still say something of a partition that is gone, and whose name can be used again.
     is_stale: AtomicBool,
     /// It was told that a file found no room, and none has since.
@@ -48,39 +43,39 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    pub fn new(disk: Arc<dyn Disk>, partitions: Partitions, dirs: Arc<LogDirs>) -> Checkpoints {
-        let (written, is_stale, is_told) = Default::default();
-        Checkpoints { disk, partitions, dirs, written, is_stale, is_told }
+    pub fn new(partitions: Partitions, dirs: Arc<LogDirs>) -> Checkpoints {
+        let (is_stale, is_told) = Default::default();
+        Checkpoints { partitions, dirs, is_stale, is_told }
     }
 
     /// Writes one kind of checkpoint in every directory, where it has changed. Blocks on the disk.
     pub fn write(&self, which: OffsetCheckpoint) {
-        // One writer at a time, so that an older state never replaces a newer one.
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = self.partitions.all();
         for directory in self.dirs.directories().iter().filter(|directory| directory.is_online()) {
-            let lies_here = |partition: &&Arc<Partition>| partition.directory.index() == directory.index();
-            let mut left = self.dirs.left_at(which, directory);
-            let mut entries = Vec::with_capacity(all.len());
-            for partition in all.values().filter(lies_here) {
-                left.remove(&partition.name);
-                entries.extend(offset(which, partition).map(|offset| (&partition.name, offset)));
-            }
-            entries.extend(left.iter().map(|(name, offset)| (name, *offset)));
-            entries.sort_unstable();
-            let hash = hash(&entries);
-            let known = written.get(&(directory.index(), which.file_name()));
-            if known == Some(&hash) {
-                continue;
-            }
-            match write_offsets(&*self.disk, directory.path(), which, entries.into_iter()) {
-                Ok(()) => {
-                    self.is_told.store(false, Ordering::Relaxed);
-                    written.insert((directory.index(), which.file_name()), hash);
-                }
+            match directory.dir().offsets().write(which, |says| self.gather(which, directory, says)) {
+                Ok(true) => self.is_told.store(false, Ordering::Relaxed),
+                Ok(false) => {}
                 Err(error) => self.note_failure(directory, which.file_name(), &error),
             }
         }
+    }
+
+    /// What a file should say that `says` something. What is there and not open stays as it is.
+    fn gather(
+        &self,
+        which: OffsetCheckpoint,
+        directory: &Directory,
+        says: &[(TopicPartition, Offset)],
+    ) -> Offsets {
+        let mut left = self.dirs.found_in(directory);
+        let all = self.partitions.all();
+        let lies_here = |partition: &&Arc<Partition>| partition.directory.index() == directory.index();
+        let mut offsets = Vec::with_capacity(all.len());
+        for partition in all.values().filter(lies_here) {
+            left.remove(&partition.name);
+            offsets.extend(offset(which, partition).map(|offset| (partition.name.clone(), offset)));
+        }
+        offsets.extend(says.iter().filter(|(name, _)| left.contains(name)).cloned());
+        offsets
     }
 
     /// What the files say of a partition must not be taken for one that is new under its name.
@@ -133,12 +128,6 @@ fn offset(which: OffsetCheckpoint, partition: &Partition) -> Option<Offset> {
         OffsetCheckpoint::LogStart => Some(view.log_start).filter(|start| *start != Offset::ZERO),
         OffsetCheckpoint::Cleaner => partition.cleaned(),
     }
-}
-
-fn hash(entries: &[(&TopicPartition, Offset)]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    entries.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Keeps the periodic thread going; it ends when this is dropped.

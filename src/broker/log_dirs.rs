@@ -166,12 +166,12 @@ impl LogDirs {
         self.contents().refused.iter().any(|(index, _)| *index == directory.index())
     }
 
-    /// What a checkpoint said at the start of the partitions in the directory that are still there. For those that are not open it
-    /// is all that is known, and must be said again.
-    pub fn left_at(&self, which: OffsetCheckpoint, directory: &Directory) -> HashMap<TopicPartition, Offset> {
+    /// The partitions that were found in the directory at the start and are still there. Of those that are not open, what the
+    /// checkpoints say is all that is known, and must be said again.
+    pub fn found_in(&self, directory: &Directory) -> HashSet<TopicPartition> {
         let contents = self.contents();
         let here = contents.found.iter().filter(|(index, _)| *index == directory.index());
-        here.filter_map(|(_, name)| Some((name.clone(), directory.dir().left_at(which, name)?))).collect()
+        here.map(|(_, name)| name.clone()).collect()
     }
 
     /// The partition is about to be set aside; what was known of it at the start says nothing of the next one of its name.
@@ -228,7 +228,7 @@ impl LogDirs {
             });
             return match opened {
                 Ok(log) => {
-                    let cleaned = directory.dir().left_at(OffsetCheckpoint::Cleaner, &replica.name);
+                    let cleaned = directory.dir().offsets().said(OffsetCheckpoint::Cleaner, &replica.name);
                     Ok(Opened { log, directory, cleaned })
                 }
                 Err(error) => {
@@ -304,7 +304,7 @@ impl LogDirs {
         registered.directories.contains(&directory.id())
             && !is_newer
             && found.topic_id.is_some()
-            && checkpoints.into_iter().any(|which| dir.left_at(which, &found.partition).is_some())
+            && checkpoints.into_iter().any(|which| dir.offsets().said(which, &found.partition).is_some())
     }
 
     fn take_away(
@@ -319,9 +319,11 @@ impl LogDirs {
         Ok(path)
     }
 
-    /// Whether directories were set aside since the last call whose names can be used again.
+    /// Whether the checkpoints may say too much since the last call: directories were set aside whose names can be used again, or
+    /// logs have less than what is said of them.
     pub fn take_replaced(&self) -> bool {
-        std::mem::take(&mut self.contents().have_replaced)
+        let exceed = self.directories.iter().filter(|directory| directory.dir().take_excess()).count() > 0;
+        std::mem::take(&mut self.contents().have_replaced) || exceed
     }
 
     /// Whether the metadata says that the partition lies in the directory with this index.

@@ -106,7 +106,7 @@ fn what_the_checkpoints_say_of_a_log_that_is_not_open_is_kept() {
     let said =
         || OffsetCheckpoint::ALL.map(|of| read_offsets(&disk, Path::new("/a"), of).unwrap().remove(&name));
     let checkpoints = |dirs: &Arc<LogDirs>| {
-        Checkpoints::new(Arc::new(disk.clone()), Partitions::new(Vec::new()), dirs.clone()).write_all();
+        Checkpoints::new(Partitions::new(Vec::new()), dirs.clone()).write_all();
     };
 
     disk.remove_file(Path::new("/a/t-0/00000000000000000000.index")).unwrap();

@@ -224,7 +224,7 @@ impl Rig {
     pub(super) fn checkpoints(&self) -> Checkpoints {
         let (directories, budget) = (vec![self.directory.clone()], Budgets::new(1 << 20, 1 << 20, 100));
         let dirs = LogDirs::scan(ME, self.disk.clone(), directories, Vec::new(), budget);
-        Checkpoints::new(self.disk.clone(), self.partitions.clone(), Arc::new(dirs))
+        Checkpoints::new(self.partitions.clone(), Arc::new(dirs))
     }
 
     pub(super) fn pass(&mut self, ms: i64) {

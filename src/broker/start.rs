@@ -140,7 +140,7 @@ pub async fn start(
     let scanned = disk.clone();
     let scan = move || LogDirs::scan(id, scanned, directories, lost_dirs, budgets);
     let dirs = Arc::new(blocking(scan).await);
-    let checkpoints = Arc::new(Checkpoints::new(disk, partitions.clone(), dirs.clone()));
+    let checkpoints = Arc::new(Checkpoints::new(partitions.clone(), dirs.clone()));
     let (chores, to_do) = mpsc::unbounded_channel();
     let (mut reconciler, reconciled) =
         Reconciler::new(id, config.clone(), partitions.clone(), dirs.clone(), checkpoints.clone(), chores);

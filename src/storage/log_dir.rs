@@ -8,13 +8,13 @@
 mod claim;
 mod names;
 
-use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::checkpoint::{
-    CLEAN_SHUTDOWN_FILE, CleanShutdown, MetaProperties, OffsetCheckpoint, read_clean_shutdown, read_offsets,
+    CLEAN_SHUTDOWN_FILE, CleanShutdown, MetaProperties, OffsetCheckpoint, OffsetFiles, read_clean_shutdown,
     read_partition_metadata, write_clean_shutdown, write_partition_metadata,
 };
 use super::disk::{Disk, DiskLock, Space, remove_if_exists};
@@ -32,10 +32,9 @@ pub struct LogDir {
     properties: MetaProperties,
     /// How the directory was left, if in an orderly way.
     clean: Option<CleanShutdown>,
-    recovery_points: HashMap<TopicPartition, Offset>,
-    high_watermarks: HashMap<TopicPartition, Offset>,
-    log_starts: HashMap<TopicPartition, Offset>,
-    cleaned: HashMap<TopicPartition, Offset>,
+    offsets: Arc<OffsetFiles>,
+    /// A log was opened of which they say more than it has.
+    says_too_much: AtomicBool,
     lock: Mutex<Option<Box<dyn DiskLock>>>,
 }
 
@@ -70,12 +69,10 @@ impl LogDir {
             disk.sync_dir(path).map_err(in_path)?;
         }
         // A checkpoint only saves work: without one, a log is recovered from its start.
-        let read = |which| read_offsets(&*disk, path, which).map_err(in_path);
+        let offsets = OffsetFiles::read(disk.clone(), path).map_err(in_path)?;
         Ok(LogDir {
-            recovery_points: read(OffsetCheckpoint::RecoveryPoint)?,
-            high_watermarks: read(OffsetCheckpoint::Replication)?,
-            log_starts: read(OffsetCheckpoint::LogStart)?,
-            cleaned: read(OffsetCheckpoint::Cleaner)?,
+            offsets: Arc::new(offsets),
+            says_too_much: AtomicBool::new(false),
             disk,
             path: path.to_owned(),
             properties,
@@ -102,15 +99,15 @@ impl LogDir {
         self.clean
     }
 
-    /// What a checkpoint said of a partition when the directory was left.
-    pub fn left_at(&self, which: OffsetCheckpoint, partition: &TopicPartition) -> Option<Offset> {
-        let offsets = match which {
-            OffsetCheckpoint::RecoveryPoint => &self.recovery_points,
-            OffsetCheckpoint::Replication => &self.high_watermarks,
-            OffsetCheckpoint::LogStart => &self.log_starts,
-            OffsetCheckpoint::Cleaner => &self.cleaned,
-        };
-        offsets.get(partition).copied()
+    /// Its offset checkpoints as they are now.
+    pub fn offsets(&self) -> &Arc<OffsetFiles> {
+        &self.offsets
+    }
+
+    /// Whether a log was opened, since the last call, of which the checkpoints say more than it has: they must be written before
+    /// anything is appended to it.
+    pub fn take_excess(&self) -> bool {
+        self.says_too_much.swap(false, Ordering::AcqRel)
     }
 
     /// What lies in the directory.
@@ -158,10 +155,12 @@ impl LogDir {
             now,
             budgets,
         };
+        let in_dir = |error| LogError::io("creating", &dir, error);
+        // What is said of an older one of the name says nothing of this one.
+        drop(self.offsets.lower(partition, args.log_start).map_err(in_dir)?);
         let log = Log::create(self.disk.clone(), &dir, config, &args)?;
-        write_partition_metadata(&*self.disk, &dir, topic_id)
-            .map_err(|error| LogError::io("creating", &dir, error))?;
-        Ok(log)
+        write_partition_metadata(&*self.disk, &dir, topic_id).map_err(in_dir)?;
+        Ok(log.with_checkpoints(self.offsets.clone(), partition.clone()))
     }
 
     /// Opens the log of a partition that lies here.
@@ -172,7 +171,7 @@ impl LogDir {
         now: TimestampMs,
         budgets: Budgets,
     ) -> Result<Log, LogError> {
-        let known = |which| self.left_at(which, &dir.partition);
+        let known = |which| self.offsets.said(which, &dir.partition);
         let args = OpenArgs {
             recovery_point: known(OffsetCheckpoint::RecoveryPoint).unwrap_or(Offset::ZERO),
             log_start: known(OffsetCheckpoint::LogStart).unwrap_or(Offset::ZERO),
@@ -184,7 +183,10 @@ impl LogDir {
         if let Some(high_watermark) = known(OffsetCheckpoint::Replication) {
             log.set_high_watermark(high_watermark);
         }
-        Ok(log)
+        if self.offsets.exceed(&dir.partition, log.log_end()) {
+            self.says_too_much.store(true, Ordering::Release);
+        }
+        Ok(log.with_checkpoints(self.offsets.clone(), dir.partition.clone()))
     }
 
     /// Renames the directory of a partition so that the partition is gone and the directory can be removed later, with
@@ -225,5 +227,7 @@ impl LogDir {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod cut_tests;
 #[cfg(test)]
 mod kafka_tests;

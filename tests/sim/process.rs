@@ -189,7 +189,7 @@ impl Process {
         let budgets = Budgets::new(1 << 20, 1 << 14, 12);
         let dirs = LogDirs::scan(me, machine.disk.clone(), directories.clone(), Vec::new(), budgets);
         let dirs = Arc::new(dirs);
-        let checkpoints = Arc::new(Checkpoints::new(machine.disk.clone(), partitions.clone(), dirs.clone()));
+        let checkpoints = Arc::new(Checkpoints::new(partitions.clone(), dirs.clone()));
         let (chores_sender, chores) = mpsc::unbounded_channel();
         let config = Arc::new(DynamicConfig::new(me, machine.layers.clone()));
         let has_coordinators = context.plan.transactions.is_some();

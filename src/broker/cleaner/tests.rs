@@ -57,7 +57,7 @@ impl World {
         });
         let budgets = Budgets::new(1 << 20, 1 << 20, 100);
         let dirs = LogDirs::scan(ME, disk.clone(), vec![directory], Vec::new(), budgets);
-        let checkpoints = Arc::new(Checkpoints::new(disk, partitions.clone(), Arc::new(dirs)));
+        let checkpoints = Arc::new(Checkpoints::new(partitions.clone(), Arc::new(dirs)));
         World { dir, partitions, checkpoints, runtime, _inlets: inlets }
     }
 

@@ -5,6 +5,7 @@ mod clean_shutdown;
 mod epochs;
 mod lines;
 mod meta_properties;
+mod offset_files;
 mod offsets;
 mod partition_metadata;
 
@@ -15,6 +16,7 @@ pub use epochs::{read_epochs, write_epochs};
 pub use meta_properties::{
     META_PROPERTIES_FILE, MetaProperties, is_cluster_id, read_meta_properties, write_meta_properties,
 };
+pub use offset_files::{Lowered, OffsetFiles, Offsets};
 pub use offsets::{OffsetCheckpoint, read_offsets, write_offsets};
 pub use partition_metadata::{PARTITION_METADATA_FILE, read_partition_metadata, write_partition_metadata};
 

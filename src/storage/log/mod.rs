@@ -79,8 +79,9 @@ pub use txn_index::AbortedTxn;
 pub use view::{LogView, LogViews, ReadError, ReadPlan};
 
 use crate::fault::{self, Fault};
+use crate::storage::checkpoint::OffsetFiles;
 use crate::storage::disk;
-use crate::types::{LeaderEpoch, Offset, TimestampMs};
+use crate::types::{LeaderEpoch, Offset, TimestampMs, TopicPartition};
 use lazy_file::Place;
 use producer_state::{FirstBatch, Guard, ProducerError, ProducerState};
 use segment::Segment;
@@ -146,6 +147,8 @@ pub struct Log {
     failure: Option<Arc<str>>,
     recovered: Recovered,
     views: LogViews,
+    /// The checkpoints that speak of it, and its name there: they are to say no more than what is left of it.
+    checkpoints: Option<(Arc<OffsetFiles>, TopicPartition)>,
 }
 
 /// What only matters for the segment that takes the appends.
@@ -218,6 +221,12 @@ impl Log {
         if self.failure.is_none() {
             self.failure = Some(reason.into());
         }
+    }
+
+    /// These checkpoints speak of it under this name.
+    #[must_use]
+    pub fn with_checkpoints(self, files: Arc<OffsetFiles>, name: TopicPartition) -> Log {
+        Log { checkpoints: Some((files, name)), ..self }
     }
 
     /// Moves the high watermark. The log's ends bound it.

@@ -258,5 +258,6 @@ fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: 
         failure: None,
         recovered,
         views,
+        checkpoints: None,
     }
 }

@@ -1,7 +1,7 @@
 //! Cutting a log: at its end (a follower drops what its leader does not have), at its start (records were deleted), or whole
 //! (a follower starts over).
 //!
-//! Invariant: what is cut is unreachable through views before its files go.
+//! Invariants: what is cut is unreachable through views before its files go, and no checkpoint speaks of it then.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use super::snapshots::Replay;
 use super::time_index::TimestampOffset;
 use super::view::segment_of;
 use super::{Active, Log, LogError, Ruler};
-use crate::types::{Offset, TimestampMs};
+use crate::storage::checkpoint::{Lowered, OffsetFiles};
+use crate::types::{Offset, TimestampMs, TopicPartition};
 
 /// Segments that are no longer part of their log. Their files have the suffix `.deleted` and go when `remove` runs, which
 /// may take a while: readers that hold an older view get to finish.
@@ -62,10 +63,23 @@ impl Log {
             self.truncate_fully_and_start_at(offset, now)?;
             return Ok(true);
         }
+        let checkpoints = self.checkpoints.clone();
+        let _lowered = self.lower(checkpoints.as_ref(), offset)?;
         let cut = self.cut_end(offset, now);
         self.or_poison("truncate", cut)?;
         self.publish();
         Ok(true)
+    }
+
+    /// Before a cut: after a crash, what the checkpoints say of what goes would be taken to hold of what comes in its place. They do
+    /// not rise again before the views have fallen.
+    fn lower<'a>(
+        &mut self,
+        checkpoints: Option<&'a (Arc<OffsetFiles>, TopicPartition)>,
+        to: Offset,
+    ) -> Result<Option<Lowered<'a>>, LogError> {
+        let lowered = checkpoints.map(|(files, name)| files.lower(name, to)).transpose();
+        self.or_poison("lower the checkpoints", lowered)
     }
 
     fn cut_end(&mut self, offset: Offset, now: TimestampMs) -> io::Result<()> {
@@ -122,6 +136,8 @@ impl Log {
     /// Drops everything; the next record gets the offset `start`.
     pub fn truncate_fully_and_start_at(&mut self, start: Offset, now: TimestampMs) -> Result<(), LogError> {
         self.check_in_service()?;
+        let checkpoints = self.checkpoints.clone();
+        let _lowered = self.lower(checkpoints.as_ref(), start)?;
         self.truncations += 1;
         self.touched = true;
         self.tail.clear();

@@ -1,11 +1,14 @@
 //! A log directory as Apache Kafka 4.4.0 left it (`testdata/kafka-4.4-log-dir`): we read it, and write the same bytes.
 
+use std::collections::HashMap;
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::*;
-use crate::storage::checkpoint::{read_meta_properties, write_epochs, write_meta_properties, write_offsets};
+use crate::storage::checkpoint::{
+    read_meta_properties, read_offsets, write_epochs, write_meta_properties, write_offsets,
+};
 use crate::storage::disk::{OpenMode, RealDisk, read_file};
 use crate::storage::log::ReadPlan;
 use crate::storage::sim_disk::SimDisk;

@@ -42,15 +42,9 @@ impl Coordination {
         let (kind, effects) = coordinators::transactions::kind(config);
         let transactions = Coordinators::new(kind);
         let markers = MarkerWriter { partitions: partitions.clone(), groups: groups.clone() };
-        let sender = MarkerSender {
-            me,
-            images: metadata.subscribe(),
-            partitions,
-            transactions: transactions.clone(),
-            writer: markers.clone(),
-            peers: peers("markers"),
-            producer_ids,
-        };
+        let here = (me, metadata.subscribe(), partitions);
+        let sender =
+            MarkerSender::new(here, transactions.clone(), markers.clone(), peers("markers"), producer_ids);
         let inquiry = TransactionInquiry {
             me,
             images: metadata.subscribe(),

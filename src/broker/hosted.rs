@@ -392,7 +392,19 @@ impl Hosted {
     pub(super) fn sweep(&mut self, now: Now, kept_ms: i64) -> bool {
         self.log.expire_tail(now.wall.minus(kept_ms));
         self.log.expire_producers(now.wall);
+        self.tell_forgotten_producers();
         self.last_append.plus(kept_ms) > now.monotonic || !self.log.producers().is_empty()
+    }
+
+    /// One line between two sweeps, however many producer ids clients use up.
+    fn tell_forgotten_producers(&mut self) {
+        let count = self.log.take_forgotten_producers();
+        if count > 0 {
+            tracing::warn!(
+                partition = %self.partition.name,
+                "{count} idempotent producers were forgotten early, the ones that wrote longest ago: clients use too many producer ids (producer.state.max.per.partition, producer.state.max)"
+            );
+        }
     }
 
     pub(super) fn producer_check_interval_ms(&self) -> i64 {

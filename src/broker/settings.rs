@@ -158,6 +158,7 @@ fn log_config(topic: &TopicConfig, broker: &BrokerConfig) -> LogConfig {
         flush_before_ack: topic.flush_before_ack,
         producer_id_expiration_ms: i64::from(broker.producer_id_expiration_ms),
         producer_check_interval_ms: i64::from(broker.producer_id_expiration_check_interval_ms),
+        producer_states_max: usize::try_from(broker.producer_state_max_per_partition).unwrap_or(1),
     }
 }
 

@@ -136,7 +136,7 @@ pub async fn start(
     let failure = Arc::new(Notify::new());
     let directories = directories(log_dirs, &shards, &failure, &waits, reserve(&config.latest().broker));
     let partitions = Partitions::new(shards);
-    let budgets = Budgets::new(TAIL_BYTES, TAIL_BYTES_PER_LOG, open_files);
+    let budgets = budgets(open_files, &config.latest().broker);
     let scanned = disk.clone();
     let scan = move || LogDirs::scan(id, scanned, directories, lost_dirs, budgets);
     let dirs = Arc::new(blocking(scan).await);
@@ -195,6 +195,12 @@ pub async fn start(
         coordination,
     };
     Ok((handles.clone(), RunningBroker { handles, checkpoints, upkeep, tasks }))
+}
+
+/// What all logs share.
+fn budgets(open_files: usize, config: &BrokerConfig) -> Budgets {
+    let producers = usize::try_from(config.producer_state_max).unwrap_or(1);
+    Budgets::new(TAIL_BYTES, TAIL_BYTES_PER_LOG, open_files).with_producers(producers)
 }
 
 /// What this broker says of itself: with the log directories that are in service.

@@ -82,6 +82,8 @@ typed_config! {
         num_recovery_threads_per_data_dir: i32 = "num.recovery.threads.per.data.dir",
         producer_id_expiration_ms: i32 = "producer.id.expiration.ms",
         producer_id_expiration_check_interval_ms: i32 = "producer.id.expiration.check.interval.ms",
+        producer_state_max_per_partition: i32 = "producer.state.max.per.partition",
+        producer_state_max: i32 = "producer.state.max",
 
         group_min_session_timeout_ms: i32 = "group.min.session.timeout.ms",
         group_max_session_timeout_ms: i32 = "group.max.session.timeout.ms",

@@ -16,9 +16,13 @@ use super::requests::{
 
 const PRODUCER: ProducerId = ProducerId(4_000);
 
-/// Of now: a producer whose last record is old is forgotten when the node starts.
 fn sequenced(epoch: i16, sequence: i32, values: &[&str]) -> Bytes {
-    let mut builder = BatchBuilder::new().producer(PRODUCER, ProducerEpoch(epoch), sequence);
+    sequenced_by(PRODUCER, epoch, sequence, values)
+}
+
+/// Of now: a producer whose last record is old is forgotten when the node starts.
+fn sequenced_by(producer: ProducerId, epoch: i16, sequence: i32, values: &[&str]) -> Bytes {
+    let mut builder = BatchBuilder::new().producer(producer, ProducerEpoch(epoch), sequence);
     for value in values {
         builder.push(clock::wall(), None, Some(value.as_bytes()), &[]);
     }
@@ -73,6 +77,30 @@ async fn an_idempotent_producer_is_told_of_duplicates_and_gaps() {
     let again = expect(&mut client, "t", sequenced(1, 0, &["c"]), ErrorCode::None).await;
     assert_eq!(again.base_offset, 7);
     expect(&mut client, "t", sequenced(1, 2, &["gap"]), ErrorCode::OutOfOrderSequenceNumber).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn producers_of_which_there_are_too_many_are_forgotten_and_may_come_back() {
+    let few = [("producer.state.max.per.partition", "32")];
+    let (node, mut client) = TestNode::with_topic(&few, "t", 1).await;
+    let by = |id, sequence| sequenced_by(ProducerId(id), 0, sequence, &["a"]);
+    for id in 1..=200 {
+        expect(&mut client, "t", by(id, 0), ErrorCode::None).await;
+    }
+    // Those that wrote lately are known as ever, also after a restart; the others may begin where they like.
+    let again = expect(&mut client, "t", by(200, 0), ErrorCode::None).await;
+    assert_eq!(again.base_offset, 199);
+    expect(&mut client, "t", by(199, 2), ErrorCode::OutOfOrderSequenceNumber).await;
+    let back = expect(&mut client, "t", by(1, 7), ErrorCode::None).await;
+    assert_eq!(back.base_offset, 200);
+    drop(client);
+    let node = node.restart().await;
+    let mut client = node.connect().await;
+    let again = expect(&mut client, "t", by(1, 7), ErrorCode::None).await;
+    assert_eq!(again.base_offset, 200);
+    expect(&mut client, "t", by(199, 2), ErrorCode::OutOfOrderSequenceNumber).await;
+    expect(&mut client, "t", by(2, 3), ErrorCode::None).await;
     node.stop().await;
 }
 

@@ -97,15 +97,14 @@ impl Coordination {
         let (ask_id, ids_asked) = mpsc::channel(1 << 10);
         let producer_ids = ProducerIds::asked(ask_id);
         let markers = MarkerWriter { partitions: partitions.clone(), groups: groups.clone() };
-        let sender = MarkerSender {
-            me,
-            images: images.subscribe(),
-            partitions: partitions.clone(),
-            transactions: transactions.clone(),
-            writer: markers.clone(),
-            peers: peers.clone(),
-            producer_ids: producer_ids.clone(),
-        };
+        let here = (me, images.subscribe(), partitions.clone());
+        let sender = MarkerSender::new(
+            here,
+            transactions.clone(),
+            markers.clone(),
+            peers.clone(),
+            producer_ids.clone(),
+        );
         let inquiry =
             TransactionInquiry { me, images: images.subscribe(), transactions: transactions.clone(), peers };
         let handlers = Handlers {

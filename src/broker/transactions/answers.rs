@@ -2,8 +2,8 @@
 
 use super::inquiry::NotPart;
 use crate::types::{ErrorCode, TopicPartition};
-use crate::wire::messages::WriteTxnMarkersResponse;
 use crate::wire::messages::add_partitions_to_txn_response::AddPartitionsToTxnResponse;
+use crate::wire::messages::write_txn_markers_response::WritableTxnMarkerResult;
 
 /// What became of a marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,9 +15,8 @@ pub(super) enum Written {
 }
 
 /// What became of the markers of one transaction, by partition.
-pub(super) fn written(response: &WriteTxnMarkersResponse) -> Vec<(TopicPartition, Written)> {
-    let topics = response.markers.iter().flat_map(|marker| &marker.topics);
-    let partitions = topics.flat_map(|topic| {
+pub(super) fn written(result: &WritableTxnMarkerResult) -> Vec<(TopicPartition, Written)> {
+    let partitions = result.topics.iter().flat_map(|topic| {
         topic.partitions.iter().map(|partition| {
             let name = TopicPartition::new(topic.name.as_str(), partition.partition_index);
             let written = match ErrorCode::from_code(partition.error_code) {

@@ -130,8 +130,7 @@ impl TransactionInquiry {
         inquiry: Inquiry,
         limit: Duration,
     ) -> Result<Vec<(TopicPartition, NotPart)>, NotPart> {
-        let request = request(&inquiry);
-        match self.peers.call(broker, &request, limit).await {
+        match self.peers.call(broker, request(&inquiry), limit).await {
             Ok(response) => answers::not_part(&response),
             Err(error) => {
                 tracing::debug!(%broker, "cannot ask for a transaction: {error}");

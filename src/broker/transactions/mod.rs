@@ -1,5 +1,5 @@
 //! The broker's part in transactions beside their coordinators: markers that are written here (`markers`) or carried to the
-//! brokers that lead the partitions (`sender`), and the question to a coordinator before a transaction begins in a
+//! brokers that lead the partitions (`sender`, with `post` for those of other brokers), and the question to a coordinator before a transaction begins in a
 //! partition (`inquiry`). `peers` keeps the connections to other brokers for both.
 //!
 //! Must not know how transactions are decided. Invariant: a marker is written until its partition has it or is gone, as long
@@ -9,6 +9,7 @@ pub mod inquiry;
 pub mod markers;
 mod answers;
 mod peers;
+mod post;
 pub mod sender;
 
 pub use inquiry::{Inquiry, NotPart, TransactionInquiry};

@@ -81,24 +81,35 @@ impl Peers {
     }
 
     /// Asks a broker, once.
-    pub async fn call<R>(
+    pub async fn call<R>(&self, broker: NodeId, request: R, limit: Duration) -> Result<R::Response, PeerError>
+    where
+        R: Request + Send + Sync + 'static,
+        R::Response: Send + 'static,
+    {
+        let answer = self.call_with(broker, || Some(request), limit).await?;
+        Ok(answer.ok_or(CallError::Disconnected)?)
+    }
+
+    /// Asks a broker what `make` says when there is a connection to it; nothing if it says nothing.
+    pub async fn call_with<R>(
         &self,
         broker: NodeId,
-        request: &R,
+        make: impl FnOnce() -> Option<R>,
         limit: Duration,
-    ) -> Result<R::Response, PeerError>
+    ) -> Result<Option<R::Response>, PeerError>
     where
-        R: Request + Clone + Send + Sync + 'static,
+        R: Request + Send + Sync + 'static,
         R::Response: Send + 'static,
     {
         match &self.way {
-            Way::Sockets(inner) => inner.call(broker, request, limit).await,
+            Way::Sockets(inner) => inner.call(broker, make, limit).await,
             #[cfg(test)]
             Way::Simulation(carrier) => {
+                let Some(request) = make() else { return Ok(None) };
                 let (answer, answered) = tokio::sync::oneshot::channel();
-                let _ = carrier.send(Carried { broker, request: Box::new(request.clone()), answer });
+                let _ = carrier.send(Carried { broker, request: Box::new(request), answer });
                 let answer = answered.await.map_err(|_| CallError::Disconnected)?;
-                Ok(*answer.downcast().expect("the response to this request"))
+                Ok(Some(*answer.downcast().expect("the response to this request")))
             }
         }
     }
@@ -108,15 +119,16 @@ impl Inner {
     async fn call<R: Request + 'static>(
         &self,
         broker: NodeId,
-        request: &R,
+        make: impl FnOnce() -> Option<R>,
         limit: Duration,
-    ) -> Result<R::Response, PeerError> {
+    ) -> Result<Option<R::Response>, PeerError> {
         let connection = self.connection(broker).await?;
-        let answer = connection.call(request, limit).await;
+        let Some(request) = make() else { return Ok(None) };
+        let answer = connection.call(&request, limit).await;
         if matches!(answer, Err(CallError::Disconnected | CallError::Timeout)) {
             self.connections().remove(&broker);
         }
-        Ok(answer?)
+        Ok(Some(answer?))
     }
 
     async fn connection(&self, broker: NodeId) -> Result<Connection, PeerError> {

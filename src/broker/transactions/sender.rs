@@ -15,9 +15,10 @@ use futures_util::future::join_all;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::answers::{Written, written};
+use super::answers::Written;
 use super::markers::{MarkerError, MarkerWrite, MarkerWriter};
 use super::peers::Peers;
+use super::post::Post;
 use crate::broker::clock;
 use crate::broker::coordinators::transactions::Effects;
 use crate::broker::coordinators::{CoordinatorError, Coordinators};
@@ -31,7 +32,6 @@ use crate::storage::log::AppendError;
 use crate::storage::log::producer_state::{MarkerEpoch, ProducerError};
 use crate::types::{LeaderEpoch, NodeId, PartitionIndex, TopicIdPartition, TopicPartition};
 use crate::wire::control::TxnResult;
-use crate::wire::messages::WriteTxnMarkersRequest;
 use crate::wire::messages::write_txn_markers_request::{WritableTxnMarker, WritableTxnMarkerTopic};
 
 /// How long one attempt may take.
@@ -45,16 +45,29 @@ const KEPT_DELIVERIES: usize = 64;
 /// What markers are carried with.
 #[derive(Clone, Debug)]
 pub struct MarkerSender {
-    pub me: NodeId,
-    pub images: watch::Receiver<Arc<Image>>,
-    pub partitions: Partitions,
-    pub transactions: Coordinators<Transactions>,
-    pub writer: MarkerWriter,
-    pub peers: Peers,
-    pub producer_ids: ProducerIds,
+    me: NodeId,
+    images: watch::Receiver<Arc<Image>>,
+    partitions: Partitions,
+    transactions: Coordinators<Transactions>,
+    writer: MarkerWriter,
+    peers: Peers,
+    post: Post,
+    producer_ids: ProducerIds,
 }
 
 impl MarkerSender {
+    /// `peers` is for markers alone: a connection that is broken off has nothing else on it.
+    pub fn new(
+        (me, images, partitions): (NodeId, watch::Receiver<Arc<Image>>, Partitions),
+        transactions: Coordinators<Transactions>,
+        writer: MarkerWriter,
+        peers: Peers,
+        producer_ids: ProducerIds,
+    ) -> MarkerSender {
+        let post = Post::new(peers.clone());
+        MarkerSender { me, images, partitions, transactions, writer, peers, post, producer_ids }
+    }
+
     /// Does what coordinators want for as long as they live.
     pub async fn run(self, mut effects: Effects) {
         let sender = Arc::new(self);
@@ -210,13 +223,7 @@ impl MarkerSender {
             let answers = self.writer.write(image, &writes, limit).await.answers().await;
             return partitions.iter().cloned().zip(answers.iter().map(outcome)).collect();
         }
-        match self.peers.call(leader, &request(partitions, markers, epoch), WRITE_LIMIT).await {
-            Ok(response) => written(&response),
-            Err(error) => {
-                tracing::debug!(%leader, "markers are not written yet: {error}");
-                Vec::new()
-            }
-        }
+        self.post.send(leader, marker(partitions, markers, epoch)).await
     }
 }
 
@@ -296,7 +303,7 @@ fn outcome(answer: &Result<(), MarkerError>) -> Written {
     }
 }
 
-fn request(partitions: &[TopicPartition], markers: &Markers, epoch: LeaderEpoch) -> WriteTxnMarkersRequest {
+fn marker(partitions: &[TopicPartition], markers: &Markers, epoch: LeaderEpoch) -> WritableTxnMarker {
     let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
     for partition in partitions {
         topics.entry(&partition.topic).or_default().push(partition.partition.0);
@@ -306,7 +313,7 @@ fn request(partitions: &[TopicPartition], markers: &Markers, epoch: LeaderEpoch)
         partition_indexes,
         ..Default::default()
     });
-    let marker = WritableTxnMarker {
+    WritableTxnMarker {
         producer_id: markers.producer.id.0,
         producer_epoch: markers.producer.epoch.0,
         transaction_result: markers.result == TxnResult::Commit,
@@ -314,8 +321,7 @@ fn request(partitions: &[TopicPartition], markers: &Markers, epoch: LeaderEpoch)
         coordinator_epoch: epoch.0,
         transaction_version: i8::try_from(markers.version.0).unwrap_or(0),
         ..Default::default()
-    };
-    WriteTxnMarkersRequest { markers: vec![marker], ..Default::default() }
+    }
 }
 
 #[cfg(test)]

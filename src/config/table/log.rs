@@ -91,6 +91,10 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("After how long without a write the state of a producer is forgotten."),
     int("producer.id.expiration.check.interval.ms", "600000").at_least(1).low().internal()
         .doc("How often forgotten producers are looked for; every 30 seconds at the least."),
+    int("producer.state.max.per.partition", "100000").at_least(1).cluster_wide().ours()
+        .doc("How many producers a partition remembers, those with an open transaction not counted. When there are more, those that wrote longest ago are forgotten, as if they had expired, a sixteenth at a time, and a log line says so."),
+    int("producer.state.max", "1000000").at_least(1).ours()
+        .doc("How many producers all partitions of a broker remember together. The last quarter is for partitions that have less than an equal share of it, so that the churn of one costs the others nothing."),
     boolean("log.cleaner.enable", "true")
         .doc("Whether compaction runs."),
     int("log.cleaner.threads", "1").at_least(0).cluster_wide()

@@ -51,6 +51,8 @@ pub struct LogConfig {
     pub producer_id_expiration_ms: i64,
     /// How often to look for producers that have expired.
     pub producer_check_interval_ms: i64,
+    /// How many producers are remembered, those with an open transaction not counted.
+    pub producer_states_max: usize,
 }
 
 impl Default for LogConfig {
@@ -82,6 +84,7 @@ impl Default for LogConfig {
             flush_before_ack: true,
             producer_id_expiration_ms: 24 * 3_600_000,
             producer_check_interval_ms: 600_000,
+            producer_states_max: 100_000,
         }
     }
 }

@@ -187,6 +187,7 @@ impl Log {
     }
 
     pub fn update_config(&mut self, config: Arc<LogConfig>) {
+        self.producers.set_limit(config.producer_states_max);
         self.config = config;
     }
 
@@ -252,12 +253,18 @@ impl Log {
         self.producers.begin_verification(batch, now)
     }
 
-    /// Forgets the producers that have not written for `producer.id.expiration.ms`; returns how many those are.
+    /// Forgets the producers that have not written for `producer.id.expiration.ms`, and more if there are too many in all logs;
+    /// returns how many have expired.
     pub fn expire_producers(&mut self, now: TimestampMs) -> usize {
         if self.producers.is_empty() {
             return 0;
         }
         self.producers.expire(self.config.producer_expires_before(now))
+    }
+
+    /// How many producers were forgotten since it was asked last, because there were too many.
+    pub fn take_forgotten_producers(&mut self) -> usize {
+        self.producers.take_forgotten()
     }
 
     /// Notes that `epoch` begins at the log's end: this broker now leads, and what follows is of that epoch.

@@ -228,6 +228,7 @@ fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: 
     let mut epoch_changes = Changes::default();
     epoch_changes.note_if(epochs_dirty);
     let tail = Arc::new(TailCache::new(args.budgets.tail.clone()));
+    let producers = producers.limited(config.producer_states_max).counted(args.budgets.producers.clone());
     let ruler = Ruler { log_start, high_watermark: log_start, flushed, log_end };
     let views = new_views(LogView {
         log_start,

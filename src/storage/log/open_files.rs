@@ -8,6 +8,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use super::producer_state::ProducerBudget;
 use super::tail_cache::TailBudget;
 use crate::storage::disk::DiskFile;
 use crate::storage::locked;
@@ -20,12 +21,22 @@ const LOOKS: usize = 64;
 pub struct Budgets {
     pub tail: Arc<TailBudget>,
     pub files: Arc<OpenFiles>,
+    pub producers: Arc<ProducerBudget>,
 }
 
 impl Budgets {
     /// `tail_bytes` and `tail_bytes_per_log`: see [`TailBudget`].
     pub fn new(tail_bytes: usize, tail_bytes_per_log: usize, open_files: usize) -> Budgets {
-        Budgets { tail: TailBudget::new(tail_bytes, tail_bytes_per_log), files: OpenFiles::new(open_files) }
+        Budgets {
+            tail: TailBudget::new(tail_bytes, tail_bytes_per_log),
+            files: OpenFiles::new(open_files),
+            producers: ProducerBudget::new(usize::MAX),
+        }
+    }
+
+    /// The same with so many producers in all logs together.
+    pub fn with_producers(self, max: usize) -> Budgets {
+        Budgets { producers: ProducerBudget::new(max), ..self }
     }
 }
 

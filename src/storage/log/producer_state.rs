@@ -3,13 +3,18 @@
 //!
 //! Owns the rules of idempotence (sequences, duplicates, epochs) and the transactions of a partition, from which the
 //! last stable offset follows. Knows no files, no clock, and no coordinator: whether a transaction may begin here is
-//! decided by others. Invariant: `ongoing` holds exactly the transactions that `producers` say are open, by first
-//! offset.
+//! decided by others. Invariants: `ongoing` holds exactly the transactions that `producers` say are open, by first
+//! offset; the other producers are no more than the limit.
+//!
+//! When there are too many, those are forgotten that wrote longest ago, a sixteenth of them at a time, but none with an open
+//! transaction. One that comes back is taken for an unknown one, as when it has expired. Replicas need not agree on whom they have
+//! forgotten: a follower notes whatever its leader took.
 //!
 //! An append is checked first ([`ProducerState::check`]), which changes nothing, then written, then applied
 //! ([`ProducerState::apply`]). What was written before, by a leader or in an earlier life, is only noted
 //! ([`ProducerState::replay`]).
 
+mod bound;
 mod entry;
 pub mod snapshot;
 mod verification;
@@ -25,6 +30,9 @@ use crate::types::{Offset, ProducerEpoch, ProducerId, TimestampMs};
 use crate::wire::batch::{BatchHeader, NO_SEQUENCE};
 use crate::wire::control::{ControlError, EndTxnMarker, TxnResult};
 
+use bound::Held;
+pub use bound::ProducerBudget;
+use entry::UNKNOWN_PRODUCER;
 pub use entry::{ProducerEntry, SequencedBatch};
 use verification::Verifications;
 pub use verification::{FirstBatch, Guard};
@@ -163,7 +171,7 @@ pub struct ActiveProducer {
 }
 
 /// The producers of one partition.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ProducerState {
     producers: HashMap<ProducerId, ProducerEntry>,
     /// Open transactions by their first offset.
@@ -173,31 +181,48 @@ pub struct ProducerState {
     verifications: Verifications,
     /// The offset up to which batches are accounted for.
     end: Offset,
+    /// So many without an open transaction are remembered at most.
+    limit: usize,
+    held: Held,
+    /// How many were forgotten because there were too many, since it was asked last.
+    forgotten: usize,
+}
+
+impl Default for ProducerState {
+    fn default() -> ProducerState {
+        ProducerState::new(Offset::ZERO)
+    }
 }
 
 impl ProducerState {
     /// No producers, for a log whose batches from `end` on are still to be noted.
     pub fn new(end: Offset) -> ProducerState {
-        ProducerState { end, ..ProducerState::default() }
+        let (producers, ongoing, unreplicated, verifications, held) = Default::default();
+        let (limit, forgotten) = (usize::MAX, 0);
+        ProducerState { producers, ongoing, unreplicated, verifications, end, limit, held, forgotten }
     }
 
-    /// The state that a snapshot taken at `end` holds, less the producers that have expired.
-    pub fn from_snapshot(
+    /// Notes what a snapshot taken at the state's end holds, less the producers that have expired.
+    pub fn with_snapshot(
+        mut self,
         entries: Vec<(ProducerId, ProducerEntry)>,
-        end: Offset,
         expired_before: TimestampMs,
     ) -> ProducerState {
-        let mut state = ProducerState::new(end);
-        for (producer_id, entry) in entries {
+        for (producer_id, mut entry) in entries {
             if entry.has_expired(expired_before) {
                 continue;
             }
             if let Some(first) = entry.current_txn_first_offset {
-                state.ongoing.insert(first, producer_id);
+                self.ongoing.insert(first, producer_id);
             }
-            state.producers.insert(producer_id, entry);
+            if entry.last_used == Offset::UNKNOWN {
+                // Its last word was a marker, whose offset the file does not tell.
+                entry.last_used = self.end.plus(-1);
+            }
+            self.producers.insert(producer_id, entry);
+            self.note_idle();
         }
-        state
+        self
     }
 
     /// The snapshot file's bytes, for the file named after [`ProducerState::end`].
@@ -260,7 +285,20 @@ impl ProducerState {
 
     /// Goes on as `state`, which was made of the log anew.
     pub fn become_state(&mut self, state: ProducerState) {
-        *self = ProducerState { verifications: self.verifications.restart(), ..state };
+        *self = ProducerState {
+            verifications: self.verifications.restart(),
+            limit: self.limit,
+            held: std::mem::take(&mut self.held),
+            forgotten: self.forgotten + state.forgotten,
+            ..state
+        };
+        self.keep_bound();
+    }
+
+    fn shrink(&mut self) {
+        if self.producers.len() < self.producers.capacity() / 4 {
+            self.producers.shrink_to_fit();
+        }
     }
 
     fn may_begin(&self, producer_id: ProducerId, verified: Verified) -> bool {
@@ -283,7 +321,7 @@ impl ProducerState {
         let entry = self.producers.get(&header.producer_id);
         match &change {
             Change::Data { transactional, .. } if origin != Origin::Replication => {
-                let entry = entry.unwrap_or(&ProducerEntry::EMPTY);
+                let entry = entry.unwrap_or(&UNKNOWN_PRODUCER);
                 if origin == Origin::Client
                     && let Some(duplicate) = entry.find_duplicate(header)
                 {
@@ -309,7 +347,7 @@ impl ProducerState {
                 }
             }
             Change::Marker { marker, .. } if origin != Origin::Replication => {
-                let entry = entry.unwrap_or(&ProducerEntry::EMPTY);
+                let entry = entry.unwrap_or(&UNKNOWN_PRODUCER);
                 check_marker(header, marker, entry, coordinated.marker_epoch)?;
             }
             _ => {}
@@ -350,16 +388,20 @@ impl ProducerState {
                     entry.current_txn_first_offset = Some(batch.first_offset());
                     self.ongoing.insert(batch.first_offset(), producer_id);
                 }
+                self.note_idle();
                 self.advance_end(batch.last_offset.plus(1));
                 None
             }
             Change::Marker { producer_id, epoch, offset, marker } => {
                 let entry = self.producers.entry(producer_id).or_insert(ProducerEntry::EMPTY);
-                let first_offset = entry.end_transaction(epoch, &marker);
+                let first_offset = entry.end_transaction(epoch, offset, &marker);
+                if let Some(first_offset) = &first_offset {
+                    self.ongoing.remove(first_offset);
+                }
+                self.note_idle();
                 self.verifications.ended(producer_id, epoch);
                 self.advance_end(offset.plus(1));
                 let first_offset = first_offset?;
-                self.ongoing.remove(&first_offset);
                 self.unreplicated.insert(first_offset, offset);
                 Some(CompletedTxn {
                     producer_id,
@@ -433,10 +475,10 @@ impl ProducerState {
         let before = self.producers.len();
         self.producers.retain(|_, entry| !entry.has_expired(expired_before));
         self.verifications.expire(expired_before);
-        if self.producers.len() < self.producers.capacity() / 4 {
-            self.producers.shrink_to_fit();
-        }
-        before - self.producers.len()
+        self.shrink();
+        let expired = before - self.producers.len();
+        self.keep_bound();
+        expired
     }
 }
 
@@ -514,5 +556,7 @@ fn check_marker(
     Ok(())
 }
 
+#[cfg(test)]
+mod bound_tests;
 #[cfg(test)]
 mod tests;

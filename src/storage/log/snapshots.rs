@@ -80,12 +80,14 @@ impl Snapshots {
         &mut self,
         place: &Place,
         offset: Offset,
+        limit: usize,
         expired_before: TimestampMs,
     ) -> io::Result<Option<ProducerState>> {
         while let Some(&at) = self.0.iter().rfind(|at| **at <= offset) {
             let bytes = read_file(&*place.disk, &place.path(FileName::live(at, Kind::ProducerSnapshot)))?;
             if let Ok(entries) = snapshot::decode(&bytes) {
-                return Ok(Some(ProducerState::from_snapshot(entries, at, expired_before)));
+                let state = ProducerState::new(at).limited(limit);
+                return Ok(Some(state.with_snapshot(entries, expired_before)));
             }
             self.retain(place, |other| other != at)?;
         }
@@ -101,9 +103,10 @@ impl Snapshots {
         now: TimestampMs,
     ) -> io::Result<ProducerState> {
         let expired_before = log.config.producer_expires_before(now);
-        let mut state = match self.load(log.place, trusted, expired_before)? {
+        let limit = log.config.producer_states_max;
+        let mut state = match self.load(log.place, trusted, limit, expired_before)? {
             Some(state) => state,
-            None => ProducerState::new(log.segments[0].base()),
+            None => ProducerState::new(log.segments[0].base()).limited(limit),
         };
         state.advance_end(log.log_start);
         if state.end() < log.log_end {
@@ -162,4 +165,63 @@ fn body_for_replay(segment: &Segment, position: u64, header: &BatchHeader) -> io
     }
     let len = header.size_in_bytes() - HEADER_LEN;
     segment.log_file().get()?.read_vec(len, position + HEADER_LEN as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::tests::{DIR, open_args};
+    use super::super::{Log, OpenArgs, Origin};
+    use super::*;
+    use crate::storage::sim_disk::SimDisk;
+    use crate::types::{LeaderEpoch, ProducerEpoch, ProducerId};
+    use crate::wire::batch_builder::BatchBuilder;
+
+    const LIMIT: usize = 64;
+
+    fn args(clean: bool) -> OpenArgs {
+        let args = open_args(Offset::ZERO, Offset::ZERO, clean);
+        OpenArgs { budgets: args.budgets.with_producers(1_000_000), ..args }
+    }
+
+    fn check(log: &Log, args: &OpenArgs, ends_with: i64) {
+        let known: Vec<i64> = log.producers().active_producers().iter().map(|p| p.producer_id.0).collect();
+        assert!(known.len() <= LIMIT && known.len() >= LIMIT - LIMIT / 16, "{}", known.len());
+        assert_eq!(known, (ends_with - known.len() as i64..ends_with).collect::<Vec<_>>());
+        assert_eq!(args.budgets.producers.held(), known.len());
+    }
+
+    /// However many there were, and with whatever snapshots: of Kafka's, say, which has no bound.
+    #[test]
+    fn a_log_of_very_many_producers_is_rebuilt_within_the_bound() {
+        let config = LogConfig { segment_bytes: 5_000, ..LogConfig::default() };
+        let bounded = Arc::new(LogConfig { producer_states_max: LIMIT, ..config.clone() });
+        for limit in [LIMIT, usize::MAX] {
+            let disk = SimDisk::new();
+            let config = Arc::new(LogConfig { producer_states_max: limit, ..config.clone() });
+            let before = args(false);
+            let mut log =
+                Log::create(Arc::new(disk.clone()), Path::new(DIR), config.clone(), &before).unwrap();
+            for id in 0..2_000 {
+                let mut builder = BatchBuilder::new().producer(ProducerId(id), ProducerEpoch(0), 0);
+                builder.push(TimestampMs(1000), None, Some(b"v"), &[]);
+                let records = builder.build().unwrap();
+                log.append_as_leader(&records, LeaderEpoch(0), Origin::Client, TimestampMs(0)).unwrap();
+            }
+            log.update_config(bounded.clone());
+            check(&log, &before, 2_000);
+            log.truncate_to(Offset(1_234), TimestampMs(0)).unwrap();
+            check(&log, &before, 1_234);
+            if limit == LIMIT {
+                log.close().unwrap();
+            }
+            drop(log);
+            assert_eq!(before.budgets.producers.held(), 0);
+            disk.kill();
+            let after = args(limit == LIMIT);
+            let log = Log::open(Arc::new(disk), Path::new(DIR), bounded.clone(), &after).unwrap();
+            check(&log, &after, 1_234);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! One producer of a partition.
 //!
 //! Owns what is remembered of it and how a batch changes that. Knows nothing of other producers. Invariant: the batches
-//! are of the current epoch, oldest first, five at most.
+//! are of the current epoch, oldest first, each after the one before, five at most.
 
 use super::ActiveProducer;
 use crate::types::{Offset, ProducerEpoch, ProducerId, TimestampMs};
@@ -22,13 +22,6 @@ pub struct SequencedBatch {
 }
 
 impl SequencedBatch {
-    const NONE: SequencedBatch = SequencedBatch {
-        last_sequence: NO_SEQUENCE,
-        last_offset: Offset::UNKNOWN,
-        offset_delta: 0,
-        timestamp: TimestampMs::NONE,
-    };
-
     pub fn first_sequence(&self) -> i32 {
         sequence_minus(self.last_sequence, self.offset_delta)
     }
@@ -36,34 +29,44 @@ impl SequencedBatch {
     pub fn first_offset(&self) -> Offset {
         Offset(self.last_offset.0 - i64::from(self.offset_delta))
     }
+
+    /// Its sequences come after those of `before`, at once or after a gap; they begin again after the largest.
+    fn is_after(&self, before: &SequencedBatch) -> bool {
+        let ahead = sequence_minus(self.first_sequence(), before.last_sequence);
+        (1..=i32::MAX / 2).contains(&ahead)
+    }
 }
 
-/// What is remembered of a producer.
+/// What is remembered of a producer. There may be very many of them, most with one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProducerEntry {
-    batches: [SequencedBatch; BATCHES_MAX],
-    batch_count: u8,
+    batches: Vec<SequencedBatch>,
     pub epoch: ProducerEpoch,
     /// That of the coordinator which wrote the last marker; -1 before the first.
     pub coordinator_epoch: i32,
     pub last_timestamp: TimestampMs,
     pub current_txn_first_offset: Option<Offset>,
+    /// Of the last record or marker, as far as it is known.
+    pub(super) last_used: Offset,
 }
+
+/// A producer of which nothing is known.
+pub(super) static UNKNOWN_PRODUCER: ProducerEntry = ProducerEntry::EMPTY;
 
 impl ProducerEntry {
     /// A producer of which nothing is known.
     pub const EMPTY: ProducerEntry = ProducerEntry {
-        batches: [SequencedBatch::NONE; BATCHES_MAX],
-        batch_count: 0,
+        batches: Vec::new(),
         epoch: ProducerEpoch::NONE,
         coordinator_epoch: -1,
         last_timestamp: TimestampMs::NONE,
         current_txn_first_offset: None,
+        last_used: Offset::UNKNOWN,
     };
 
     /// The batches that are remembered, oldest first.
     pub fn batches(&self) -> &[SequencedBatch] {
-        &self.batches[..usize::from(self.batch_count)]
+        &self.batches
     }
 
     pub fn last_batch(&self) -> Option<&SequencedBatch> {
@@ -101,30 +104,41 @@ impl ProducerEntry {
 
     pub(super) fn push(&mut self, epoch: ProducerEpoch, batch: SequencedBatch) {
         self.set_epoch(epoch);
-        let count = usize::from(self.batch_count);
-        if count == BATCHES_MAX {
-            self.batches.rotate_left(1);
-            self.batches[BATCHES_MAX - 1] = batch;
-        } else {
-            self.batches[count] = batch;
-            self.batch_count += 1;
+        // A leader that has forgotten the producer lets it begin again where it likes. What is remembered of before here would be
+        // taken for repetitions when its sequences come to be used once more.
+        if self.last_batch().is_some_and(|last| !batch.is_after(last)) {
+            self.batches.clear();
         }
+        if self.batches.len() == BATCHES_MAX {
+            self.batches.remove(0);
+        } else if self.batches.len() == self.batches.capacity() {
+            // Few producers ever need more than one, those that do soon need all.
+            let room = if self.batches.is_empty() { 1 } else { BATCHES_MAX };
+            self.batches.reserve_exact(room - self.batches.len());
+        }
+        self.batches.push(batch);
         self.last_timestamp = batch.timestamp;
+        self.last_used = batch.last_offset;
     }
 
     /// Puts the batches back that it wrote in this epoch before those that are remembered.
     pub(super) fn recall(&mut self, earlier: impl Iterator<Item = SequencedBatch>) {
-        let (known, timestamp) = (self.clone(), self.last_timestamp);
-        self.batch_count = 0;
-        for batch in earlier.chain(known.batches().iter().copied()) {
-            self.push(known.epoch, batch);
+        let (timestamp, known) = (self.last_timestamp, std::mem::take(&mut self.batches));
+        for batch in earlier.chain(known) {
+            self.push(self.epoch, batch);
         }
         self.last_timestamp = timestamp;
     }
 
     /// Ends the open transaction and returns where it began.
-    pub(super) fn end_transaction(&mut self, epoch: ProducerEpoch, marker: &EndTxnMarker) -> Option<Offset> {
+    pub(super) fn end_transaction(
+        &mut self,
+        epoch: ProducerEpoch,
+        offset: Offset,
+        marker: &EndTxnMarker,
+    ) -> Option<Offset> {
         self.set_epoch(epoch);
+        self.last_used = offset;
         self.coordinator_epoch = marker.coordinator_epoch;
         self.last_timestamp = marker.timestamp;
         self.current_txn_first_offset.take()
@@ -134,8 +148,7 @@ impl ProducerEntry {
     fn set_epoch(&mut self, epoch: ProducerEpoch) {
         if self.epoch != epoch {
             self.epoch = epoch;
-            self.batches = [SequencedBatch::NONE; BATCHES_MAX];
-            self.batch_count = 0;
+            self.batches.clear();
         }
     }
 }

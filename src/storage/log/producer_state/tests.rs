@@ -13,10 +13,10 @@ const Q: ProducerId = ProducerId(8);
 
 /// A batch as its bytes.
 #[derive(Clone, Debug)]
-struct Written(Vec<u8>);
+pub(super) struct Written(Vec<u8>);
 
 impl Written {
-    fn parts(&self) -> (BatchHeader, &[u8]) {
+    pub(super) fn parts(&self) -> (BatchHeader, &[u8]) {
         let batch = Batches::new(&self.0, PartialTail::Refuse).next().unwrap().unwrap();
         (batch.header, batch.body())
     }
@@ -27,7 +27,14 @@ fn owned(batch: &Written) -> (BatchHeader, Vec<u8>) {
     (header, body.to_vec())
 }
 
-fn data(id: ProducerId, epoch: i16, sequence: i32, offset: i64, count: i32, transactional: bool) -> Written {
+pub(super) fn data(
+    id: ProducerId,
+    epoch: i16,
+    sequence: i32,
+    offset: i64,
+    count: i32,
+    transactional: bool,
+) -> Written {
     let mut builder = BatchBuilder::new()
         .base_offset(Offset(offset))
         .producer(id, ProducerEpoch(epoch), sequence)
@@ -38,18 +45,28 @@ fn data(id: ProducerId, epoch: i16, sequence: i32, offset: i64, count: i32, tran
     Written(builder.build().unwrap().to_vec())
 }
 
-fn marker(id: ProducerId, epoch: i16, offset: i64, result: TxnResult, coordinator_epoch: i32) -> Written {
+pub(super) fn marker(
+    id: ProducerId,
+    epoch: i16,
+    offset: i64,
+    result: TxnResult,
+    coordinator_epoch: i32,
+) -> Written {
     let marker = EndTxnMarker { result, coordinator_epoch, timestamp: TimestampMs(offset * 10) };
     Written(marker.batch(id, ProducerEpoch(epoch), Offset(offset), LeaderEpoch(0)).to_vec())
 }
 
-fn check(state: &ProducerState, batch: &Written, origin: Origin) -> Result<Checked, ProducerError> {
+pub(super) fn check(
+    state: &ProducerState,
+    batch: &Written,
+    origin: Origin,
+) -> Result<Checked, ProducerError> {
     let (header, body) = batch.parts();
     state.check(&header, body, origin, Coordinated { verified: Verified::Waived, ..Coordinated::default() })
 }
 
 /// Checks and applies.
-fn append(
+pub(super) fn append(
     state: &mut ProducerState,
     batch: &Written,
     origin: Origin,
@@ -246,7 +263,13 @@ fn version_2_of_transactions_wants_markers_of_a_later_epoch() {
 }
 
 /// Asks for the guard of a batch.
-fn verify(state: &mut ProducerState, id: ProducerId, epoch: i16, sequence: i32, raises_epoch: bool) -> Guard {
+pub(super) fn verify(
+    state: &mut ProducerState,
+    id: ProducerId,
+    epoch: i16,
+    sequence: i32,
+    raises_epoch: bool,
+) -> Guard {
     let batch = FirstBatch { producer_id: id, epoch: ProducerEpoch(epoch), sequence, raises_epoch };
     state.begin_verification(&batch, TimestampMs(1_000)).unwrap().unwrap()
 }
@@ -361,7 +384,7 @@ fn idle_producers_expire_unless_a_transaction_is_open() {
     assert_eq!(state.active_producers().iter().map(|p| p.producer_id).collect::<Vec<_>>(), [Q]);
 
     let entries = snapshot::decode(&state.to_snapshot()).unwrap();
-    assert_eq!(ProducerState::from_snapshot(entries, state.end(), TimestampMs(1 << 40)).len(), 1);
+    assert_eq!(ProducerState::new(state.end()).with_snapshot(entries, TimestampMs(1 << 40)).len(), 1);
 }
 
 #[test]
@@ -406,7 +429,7 @@ proptest! {
         for (index, (kind, id)) in steps.into_iter().enumerate() {
             if index == snapshot_after {
                 let entries = snapshot::decode(&live.to_snapshot()).unwrap();
-                restored = Some(ProducerState::from_snapshot(entries, live.end(), TimestampMs(-1)));
+                restored = Some(ProducerState::new(live.end()).with_snapshot(entries, TimestampMs(-1)));
             }
             let Some(batch) = step(kind, id, &live) else {
                 live.on_high_watermark(live.end());

@@ -7,10 +7,11 @@
 
 use std::collections::HashMap;
 
+use super::bound::Held;
 use crate::types::{ProducerEpoch, ProducerId, TimestampMs};
 
-/// More producers than that do not begin transactions in one partition at a time. Beyond it all begin anew, so that made-up
-/// producers fill no memory.
+/// More producers than that do not begin transactions in one partition at a time. Beyond it, or when the broker remembers too many
+/// in all, all begin anew, so that made-up producers fill no memory.
 const VERIFICATIONS_MAX: usize = 1 << 16;
 
 /// What an append shows to begin a transaction.
@@ -41,6 +42,7 @@ pub(super) struct Verification {
 pub(super) struct Verifications {
     pending: HashMap<ProducerId, Verification>,
     next_guard: u64,
+    held: Held,
 }
 
 impl Verifications {
@@ -48,13 +50,19 @@ impl Verifications {
         self.pending.is_empty()
     }
 
+    pub(super) fn count_in(&mut self, held: Held) {
+        self.held = held;
+        self.held.set(self.pending.len());
+    }
+
     pub(super) fn get(&self, producer_id: ProducerId) -> Option<&Verification> {
         self.pending.get(&producer_id)
     }
 
     pub(super) fn begin(&mut self, batch: &FirstBatch, now: TimestampMs) -> Guard {
-        if self.pending.len() >= VERIFICATIONS_MAX && !self.pending.contains_key(&batch.producer_id) {
-            self.pending.clear();
+        let is_full = self.pending.len() >= VERIFICATIONS_MAX || self.held.surplus() > 0;
+        if is_full && !self.pending.contains_key(&batch.producer_id) {
+            self.pending = HashMap::new();
         }
         let guard = Guard(self.next_guard);
         let next_guard = &mut self.next_guard;
@@ -73,7 +81,9 @@ impl Verifications {
         } else if batch.epoch == verification.epoch {
             verification.lowest_sequence = verification.lowest_sequence.min(batch.sequence);
         }
-        verification.guard
+        let guard = verification.guard;
+        self.held.set(self.pending.len());
+        guard
     }
 
     pub(super) fn holds(&self, producer_id: ProducerId, guard: Guard) -> bool {
@@ -82,7 +92,12 @@ impl Verifications {
 
     /// The producer's transaction has begun here.
     pub(super) fn begun(&mut self, producer_id: ProducerId) {
+        self.remove(producer_id);
+    }
+
+    fn remove(&mut self, producer_id: ProducerId) {
         self.pending.remove(&producer_id);
+        self.held.set(self.pending.len());
     }
 
     /// A transaction of the producer was ended by a marker of this epoch. Where each transaction has its own epoch, the one
@@ -90,16 +105,19 @@ impl Verifications {
     pub(super) fn ended(&mut self, producer_id: ProducerId, epoch: ProducerEpoch) {
         let is_next = |verification: &Verification| verification.raises_epoch && verification.epoch == epoch;
         if !self.get(producer_id).is_some_and(is_next) {
-            self.pending.remove(&producer_id);
+            self.remove(producer_id);
         }
     }
 
     pub(super) fn expire(&mut self, expired_before: TimestampMs) {
         self.pending.retain(|_, verification| verification.began > expired_before);
+        self.held.set(self.pending.len());
     }
 
     /// Nobody is being asked about any more, and guards of before stay void.
-    pub(super) fn restart(&self) -> Verifications {
-        Verifications { pending: HashMap::new(), next_guard: self.next_guard }
+    pub(super) fn restart(&mut self) -> Verifications {
+        let mut held = std::mem::take(&mut self.held);
+        held.set(0);
+        Verifications { pending: HashMap::new(), next_guard: self.next_guard, held }
     }
 }

@@ -65,7 +65,7 @@ mod tests {
     use crate::metadata::record::Record;
     use crate::wire::messages::metadata::{BrokerRegistrationChangeRecord, RegisterBrokerRecord};
 
-    fn then(image: &Image, records: Vec<Record>) -> Image {
+    fn then(image: &Image, records: &[Record]) -> Image {
         let mut image = image.clone();
         records.iter().for_each(|record| image.apply(record));
         image
@@ -85,18 +85,18 @@ mod tests {
     fn who_left_is_named_for_a_moment() {
         let departures = Departures::default();
         let look = |image: &Image, now| departures.look(image, MonotonicMs(now));
-        let both = then(&Image::default(), vec![unfenced(1), unfenced(2)]);
+        let both = then(&Image::default(), &[unfenced(1), unfenced(2)]);
         assert_eq!(look(&both, 0), []);
-        let one = then(&both, vec![change(2, 1)]);
+        let one = then(&both, &[change(2, 1)]);
         assert_eq!(look(&one, 10_000), [NodeId(2)]);
         // A reader who still has the image before, and one who comes later.
         assert_eq!(look(&both, 10_500), [NodeId(2)]);
         assert_eq!(look(&one, 10_999), [NodeId(2)]);
         assert_eq!(look(&one, 11_000), []);
         // Back, and gone again; the moment begins anew.
-        let back = then(&one, vec![change(2, -1)]);
+        let back = then(&one, &[change(2, -1)]);
         assert_eq!(look(&back, 11_100), []);
-        let gone = then(&back, vec![change(2, 1)]);
+        let gone = then(&back, &[change(2, 1)]);
         assert_eq!(look(&gone, 11_200), [NodeId(2)]);
         // Who was never seen to serve has not left.
         let fresh = Departures::default();

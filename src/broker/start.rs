@@ -138,8 +138,7 @@ pub async fn start(
     let partitions = Partitions::new(shards);
     let budgets = budgets(open_files, &config.latest().broker);
     let scanned = disk.clone();
-    let scan = move || LogDirs::scan(id, scanned, directories, lost_dirs, budgets);
-    let dirs = Arc::new(blocking(scan).await);
+    let dirs = Arc::new(blocking(move || LogDirs::scan(id, scanned, directories, lost_dirs, budgets)).await);
     let checkpoints = Arc::new(Checkpoints::new(partitions.clone(), dirs.clone()));
     let (chores, to_do) = mpsc::unbounded_channel();
     let (mut reconciler, reconciled) =
@@ -176,10 +175,8 @@ pub async fn start(
     tell_strays(&dirs);
     let upkeep = start_upkeep(config.clone(), &partitions, &checkpoints)?;
     let (producer_ids, give_out) = ProducerIds::new(metadata.clone(), id, epoch_of(&lifecycle));
-    let reconciling = tokio::spawn(reconciler.run(metadata.subscribe()));
-    let mut tasks = vec![beat, fetching, altering, reconciling, tokio::spawn(give_out)];
-    let departures = Departures::default();
-    tasks.push(tokio::spawn(departures.clone().follow(metadata.subscribe())));
+    let mut tasks = vec![beat, fetching, altering, tokio::spawn(give_out)];
+    let departures = follow(reconciler, &metadata, &mut tasks);
     tasks.extend(look_after(&dirs, &lifecycle, failure, to_do));
     let keeping = keeper_parts(id, metadata, config, (partitions.clone(), reconciled.clone(), lease));
     let coordination = Coordination::start(keeping, &listener, producer_ids.clone(), &mut tasks);
@@ -281,6 +278,14 @@ fn look_after(
         tokio::spawn(report_failures(failure, dirs.clone(), lifecycle.clone())),
         tokio::task::spawn_blocking(move || old.remove(&old.take_interrupted())),
     ]
+}
+
+/// The tasks that follow the metadata.
+fn follow(reconciler: Reconciler, metadata: &MetadataHandle, tasks: &mut Vec<JoinHandle<()>>) -> Departures {
+    let departures = Departures::default();
+    tasks.push(tokio::spawn(reconciler.run(metadata.subscribe())));
+    tasks.push(tokio::spawn(departures.clone().follow(metadata.subscribe())));
+    departures
 }
 
 /// The epoch as it is whenever somebody asks: a broker that was forgotten registers again.

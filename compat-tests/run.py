@@ -37,7 +37,7 @@ CLIENT_LIMIT_S = 900
 PART_LIMIT_S = 900
 # How often transactions are looked through for those whose time is over; 10 s by default.
 QUICK_TIME_OUT = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
-PARTS = ["start", "full", "clients", "takeover", "abuse", "crash", "exactly_once", "cluster"]
+PARTS = ["start", "full", "clients", "takeover", "abuse", "crash", "exactly_once", "cluster", "churn"]
 
 
 class Everybody:
@@ -125,17 +125,19 @@ def run_program(part):
         program = [toolchain.python(), HERE / part / f"{part}.py", "--work", work / part, "--command", shlex.join(command)]
         if options.against == "kafka":
             program += {"crash": ["--rounds", 4], "abuse": ["--limits", 0]}.get(part, [])  # it starts slowly and takes more memory
-        if options.seed is not None and part in ("crash", "abuse", "exactly_once", "cluster"):
+        if options.seed is not None and part in ("crash", "abuse", "exactly_once", "cluster", "churn"):
             program += ["--seed", options.seed]
         if options.rounds is not None and part in ("crash", "exactly_once", "cluster"):
             program += ["--rounds", options.rounds]
+        if options.members is not None and part == "churn":
+            program += ["--members", options.members]
         environment = {**os.environ, "PYTHONPATH": str(HERE)}
         if part == "takeover":
             environment["KAFKA_COMMAND"] = shlex.join(str(word) for word in toolchain.kafka_launcher())
             environment["KAFKA_JAVA"] = shlex.join(str(word) for word in toolchain.java("", heap="128m")[:-1])
         process = subprocess.Popen([str(word) for word in program], env=environment, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, text=True)
-        limit_s = PART_LIMIT_S + 60 * (options.rounds or 0)
+        limit_s = PART_LIMIT_S + 60 * (options.rounds or 0) + 30 * (options.members or 0)
         timer = threading.Timer(limit_s, process.terminate)
         timer.start()
         try:
@@ -173,8 +175,9 @@ def arguments():
     parser.add_argument("--bootstrap", help="a broker that runs already (clients only)")
     parser.add_argument("--client", action="append", choices=list(CLIENTS))
     parser.add_argument("--scenario", action="append", choices=[s.__name__ for s in scenarios.LIST])
-    parser.add_argument("--seed", type=int, help="for crash, abuse, exactly_once and cluster; each prints the one that it took")
+    parser.add_argument("--seed", type=int, help="for crash, abuse, exactly_once, cluster and churn; each prints the one that it took")
     parser.add_argument("--rounds", type=int, help="for crash, exactly_once and cluster: how many kills or faults")
+    parser.add_argument("--members", type=int, help="for churn: how many each group has; 10 by default")
     parser.add_argument("--setup", action="store_true", help="only fetch and build what the checks need")
     parser.add_argument("--keep", action="store_true", help="keep logs and data even if all passed")
     options = parser.parse_args()
@@ -199,7 +202,7 @@ def main():
             return 0
         foreign = options.against == "kafka" or options.launcher or options.bootstrap
         # What a foreign broker cannot be asked: how it is started, to keep a reserve and, where it runs already, to be killed.
-        usual = ["clients"] if options.bootstrap else PARTS[2:-1] if foreign else PARTS
+        usual = ["clients"] if options.bootstrap else PARTS[2:-2] if foreign else PARTS
         for part in options.part or usual:
             print(f"=== {part}", flush=True)
             try:

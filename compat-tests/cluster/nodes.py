@@ -1,5 +1,5 @@
 """A cluster of processes behind the proxy: each node is broker and controller, and everybody reaches it through a port that
-the proxy has. Faults are done to nodes here; what clients make of them is no matter of this file."""
+the proxy has, or, where nothing is to happen to connections, through its own. Faults are done to nodes here; what clients make of them is no matter of this file."""
 import json
 import os
 import signal
@@ -14,14 +14,14 @@ CLIENTS = 0  # how the proxy names them
 
 
 class Cluster:
-    def __init__(self, command, work, count=3, settings=None):
+    def __init__(self, command, work, count=3, settings=None, proxied=True):
         self.command, self.work = command, Path(work)
         self.ids = list(range(1, count + 1))
-        self.proxy = subprocess.Popen([sys.executable, Path(__file__).with_name("proxy.py")], stdin=subprocess.PIPE,
-                                      stdout=subprocess.PIPE, text=True)
+        self.proxy = proxied and subprocess.Popen([sys.executable, Path(__file__).with_name("proxy.py")], stdin=subprocess.PIPE,
+                                                  stdout=subprocess.PIPE, text=True)
         ports = free_ports(4 * count)
         self.inner = {node: ports[4 * n:4 * n + 2] for n, node in enumerate(self.ids)}
-        self.outer = {node: ports[4 * n + 2:4 * n + 4] for n, node in enumerate(self.ids)}
+        self.outer = {node: ports[4 * n + 2:4 * n + 4] for n, node in enumerate(self.ids)} if proxied else self.inner
         voters = ",".join(f"{node}@127.0.0.1:{self.outer[node][1]}" for node in self.ids)
         self.nodes = {node: Broker(command, self.work / f"node-{node}", {
             "node.id": str(node),
@@ -74,9 +74,9 @@ class Cluster:
     def close(self, keep):
         for broker in self.nodes.values():
             broker.close(keep)
-        if self.proxy.poll() is None:
+        if self.proxy:
             self.proxy.kill()
-        self.proxy.wait()
+            self.proxy.wait()
 
     # Faults
 
@@ -115,6 +115,8 @@ class Cluster:
         self._tell(op="reset", node=node)
 
     def _tell(self, **command):
+        if not self.proxy:
+            return
         try:
             self.proxy.stdin.write(json.dumps(command) + "\n")
             self.proxy.stdin.flush()

@@ -162,16 +162,16 @@ def a_consumer(cluster):
                      "auto.offset.reset": "error", "check.crcs": True, "fetch.wait.max.ms": 100, **QUICK})
 
 
-def create_topic(cluster, topic, replicas):
+def create_topic(cluster, topic, replicas, partitions=PARTITIONS):
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUICK})
-    admin.create_topics([NewTopic(topic, PARTITIONS, replicas)], operation_timeout=20)[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, replicas)], operation_timeout=20)[topic].result(30)
 
 
 class View:
     """What the cluster says of a topic."""
 
-    def __init__(self, cluster, topic):
-        self.topic, self.admin = topic, AdminClient({"bootstrap.servers": cluster.bootstrap, **QUICK})
+    def __init__(self, cluster, topic, count=PARTITIONS):
+        self.topic, self.count, self.admin = topic, count, AdminClient({"bootstrap.servers": cluster.bootstrap, **QUICK})
 
     def partitions(self):
         try:
@@ -189,7 +189,7 @@ class View:
         deadline = time.monotonic() + limit_s
         while True:
             partitions = self.partitions()
-            if len(partitions) == PARTITIONS and holds(partitions):
+            if len(partitions) == self.count and holds(partitions):
                 return partitions
             if time.monotonic() > deadline:
                 told = {n: (p.leader, p.isrs) for n, p in sorted(partitions.items())}

@@ -406,6 +406,19 @@ for one in ["classic", "consumer"]:
 
 
 @scenario
+@needs("begin_by_duration")
+def a_group_begins_so_long_ago(subject):
+    """`auto.offset.reset=by_duration`: a group without offsets begins with the first record that is no older."""
+    topic = subject.topic()
+    subject.create(topic)
+    now = int(time.time() * 1000)
+    subject.helper.call("produce", topic=topic, records=[record(None, f"{hours} hours ago", timestamp=now - hours * 3_600_000) for hours in (5, 3, 1, 0)])
+    for protocol in ["classic", "consumer"]:
+        got = subject.driver.call("read_as_group", topic=topic, group=f"{topic}-{protocol}", count=2, protocol=protocol, reset="by_duration:PT2H")
+        expect([r["offset"] for r in got], [2, 3], f"what is read since two hours ago by the {protocol} protocol")
+
+
+@scenario
 @needs("reset_group")
 def group_offsets_are_reset(subject):
     topic = group = subject.topic()

@@ -161,6 +161,7 @@ fn code(error: &ConsumerHeartbeatError) -> ErrorCode {
             HeartbeatError::UnreleasedInstance => ErrorCode::UnreleasedInstanceId,
             HeartbeatError::MaxSizeReached => ErrorCode::GroupMaxSizeReached,
             HeartbeatError::InvalidRegex(_) => ErrorCode::InvalidRegularExpression,
+            HeartbeatError::TooLarge => ErrorCode::UnknownServerError,
         },
     }
 }

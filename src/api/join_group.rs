@@ -128,5 +128,6 @@ fn code(error: JoinError) -> ErrorCode {
         JoinError::MemberIdRequired => ErrorCode::MemberIdRequired,
         JoinError::MaxSizeReached => ErrorCode::GroupMaxSizeReached,
         JoinError::RebalanceInProgress => ErrorCode::RebalanceInProgress,
+        JoinError::TooLarge => ErrorCode::UnknownServerError,
     }
 }

@@ -40,7 +40,15 @@ pub async fn handle(api: &Api, _: &Call, request: Request<SyncGroupRequest>) -> 
     Answer::Later(Box::pin(async move {
         Answer::Now(match reply!(pending, Sync) {
             Ok(Ok(synced)) => accepted(version, synced),
-            Ok(Err(error)) => refused(code(error)),
+            Ok(Err(error)) => {
+                if error == SyncError::TooLarge {
+                    // Who runs the brokers can give it room.
+                    tracing::warn!(
+                        "The group {group} with its assignment is larger than max.message.bytes allows"
+                    );
+                }
+                refused(code(error))
+            }
             Err(error) => refused(error),
         })
     }))
@@ -75,5 +83,6 @@ fn code(error: SyncError) -> ErrorCode {
         SyncError::IllegalGeneration => ErrorCode::IllegalGeneration,
         SyncError::InconsistentProtocol => ErrorCode::InconsistentGroupProtocol,
         SyncError::RebalanceInProgress => ErrorCode::RebalanceInProgress,
+        SyncError::TooLarge => ErrorCode::UnknownServerError,
     }
 }

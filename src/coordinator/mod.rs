@@ -35,6 +35,8 @@ pub struct Now {
 pub struct Context<'a> {
     pub now: Now,
     pub image: &'a Image,
+    /// How large a record may be, key and value together, so that the log takes it.
+    pub record_max: usize,
 }
 
 /// The producer whose open transaction a record is part of.
@@ -94,6 +96,12 @@ pub trait Encode {
 
     /// Key and value; no value is a tombstone.
     fn encode(&self) -> Result<(Bytes, Option<Bytes>), Self::Error>;
+
+    /// Whether it is larger than that. One that cannot be encoded is not for this to tell.
+    fn exceeds(&self, max: usize) -> bool {
+        let size = |(key, value): (Bytes, Option<Bytes>)| key.len() + value.map_or(0, |value| value.len());
+        max < usize::MAX && self.encode().is_ok_and(|encoded| size(encoded) > max)
+    }
 }
 
 /// A coordinator: the state that one partition of an internal topic folds into, and the steps that it takes.

@@ -1,5 +1,5 @@
-//! The members of a group, of either protocol: they join, share a topic's partitions, commit offsets for what they own, leave,
-//! and vanish.
+//! The members of a group, of either protocol, static ones among them: they join, share a topic's partitions, commit offsets for
+//! what they own, leave, and vanish.
 //!
 //! Must not know the cluster but by what its brokers say. Invariant: a member asks one thing at a time, and owns what it was
 //! given last.
@@ -18,7 +18,7 @@ use crate::coordinator::group::classic::{HeartbeatError, Join, JoinError, Joined
 use crate::coordinator::group::command::{
     Command, CommitOffsets, CommitPartition, CommitTopic, FetchOffsets, FetchTopic, Identity,
 };
-use crate::coordinator::group::consumer::{Heartbeat, JOIN_EPOCH, LEAVE_EPOCH};
+use crate::coordinator::group::consumer::{Heartbeat, JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH};
 use crate::coordinator::group::reply::FetchedOffset;
 use crate::coordinator::group::{Name, Reply};
 use crate::metadata::Image;
@@ -34,6 +34,7 @@ const REBALANCE_MS: i32 = 900;
 const LIMIT_MS: Ms = 600;
 const JOIN_LIMIT_MS: Ms = 1_600;
 const HEARTBEAT_MS: Ms = 120;
+const HOST_BYTES: usize = 800;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -62,6 +63,9 @@ enum Asked {
 pub struct Member {
     index: usize,
     is_classic: bool,
+    /// Of a static member.
+    instance_id: Option<Name>,
+    by_regex: bool,
     /// Empty until it has one.
     id: Name,
     generation: i32,
@@ -82,6 +86,9 @@ impl Member {
         Member {
             index,
             is_classic: plan.is_classic,
+            instance_id: (index < plan.static_members).then(|| format!("seat-{index}").into()),
+            // The last ones, so that there are static members of both kinds.
+            by_regex: index + plan.by_regex >= plan.members,
             id: "".into(),
             generation: -1,
             step: Step::Out,
@@ -164,7 +171,18 @@ impl Member {
     }
 
     fn identity(&self) -> Identity {
-        Identity { member_id: self.id.clone(), instance_id: None, generation: Some(self.generation) }
+        let instance_id = self.instance_id.clone();
+        Identity { member_id: self.id.clone(), instance_id, generation: Some(self.generation) }
+    }
+
+    /// What stays the same when a static member starts anew and takes over from itself under another id.
+    fn seat(&self) -> Name {
+        self.instance_id.clone().unwrap_or_else(|| self.id.clone())
+    }
+
+    /// Long enough with one of them that the group's batches are not copied where they are read from memory.
+    fn host(&self) -> Name {
+        if self.index == 0 { "h".repeat(HOST_BYTES).into() } else { "".into() }
     }
 
     fn join(&self, topic: &str, fresh: Uuid) -> Command {
@@ -176,9 +194,9 @@ impl Member {
         subscription.put_i32(-1);
         let join = Join {
             member_id: self.id.clone(),
-            instance_id: None,
+            instance_id: self.instance_id.clone(),
             client_id: format!("member-{}", self.index).into(),
-            client_host: "".into(),
+            client_host: self.host(),
             session_timeout_ms: SESSION_MS,
             rebalance_timeout_ms: REBALANCE_MS,
             protocol_type: "consumer".into(),
@@ -193,7 +211,7 @@ impl Member {
     fn sync(&self, assignments: Vec<(Name, Bytes)>) -> Command {
         let sync = Sync {
             member_id: self.id.clone(),
-            instance_id: None,
+            instance_id: self.instance_id.clone(),
             generation: self.generation,
             protocol_type: None,
             protocol: None,
@@ -212,15 +230,15 @@ impl Member {
         let heartbeat = Heartbeat {
             member_id: self.id.clone(),
             member_epoch: self.generation,
-            instance_id: None,
+            instance_id: self.instance_id.clone(),
             rack: None,
             rebalance_timeout_ms: says_all.then_some(REBALANCE_MS),
-            topics: says_all.then(|| vec![topic.into()]),
-            regex: None,
+            topics: says_all.then(|| if self.by_regex { Vec::new() } else { vec![topic.into()] }),
+            regex: (says_all && self.by_regex).then(|| format!("{}.*", &topic[..topic.len() / 2]).into()),
             assignor: None,
             owned: Some(owned),
             client_id: format!("member-{}", self.index).into(),
-            client_host: "".into(),
+            client_host: self.host(),
             fresh: Uuid::nil(),
         };
         Command::ConsumerHeartbeat { group: CREW.into(), heartbeat: Box::new(heartbeat) }
@@ -235,10 +253,13 @@ impl Member {
             return None;
         }
         let command = if self.is_classic {
-            let leaving = vec![Leaving { member_id: self.id.clone(), instance_id: None }];
+            let instance_id = self.instance_id.clone();
+            let leaving = vec![Leaving { member_id: self.id.clone(), instance_id }];
             Command::Leave { group: CREW.into(), leaving }
         } else {
-            self.generation = LEAVE_EPOCH;
+            // A static one may be back in time.
+            let returns = self.instance_id.is_some() && context.chance.permille(500);
+            self.generation = if returns { LEAVE_STATIC_EPOCH } else { LEAVE_EPOCH };
             self.owned.clear();
             self.heartbeat(topic, topic_id)
         };
@@ -313,7 +334,7 @@ impl Member {
                 let given = decode(synced.assignment);
                 self.owned = given.iter().map(|index| (*index, None)).collect();
                 (self.step, self.heartbeat_at) = (Step::In, context.now + HEARTBEAT_MS);
-                owners.given(stay, &self.id, &given)
+                owners.given(stay, &self.seat(), &given)
             }
             (Asked::Sync, Reply::Sync(Err(_))) => {
                 self.be_out(false);
@@ -339,7 +360,7 @@ impl Member {
                     for index in &given {
                         self.owned.entry(*index).or_insert(None);
                     }
-                    return owners.given(stay, &self.id, &given);
+                    return owners.given(stay, &self.seat(), &given);
                 }
                 owners.stays(stay, self.owned.keys())
             }

@@ -99,6 +99,10 @@ pub struct GroupPlan {
     /// They speak the classic protocol.
     pub is_classic: bool,
     pub members: usize,
+    /// So many of them have a group instance id.
+    pub static_members: usize,
+    /// So many of them, in the consumer protocol, subscribe by a regular expression.
+    pub by_regex: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -225,7 +229,12 @@ impl Plan {
             clients: *chance.pick(&[2, 3, 4]),
             timeout_ms: *chance.pick(&[800, 2_000, 5_000]),
         });
-        self.group = Some(GroupPlan { is_classic: chance.permille(500), members: *chance.pick(&[2, 3]) });
+        self.group = Some(GroupPlan {
+            is_classic: chance.permille(500),
+            members: *chance.pick(&[2, 3]),
+            static_members: *chance.pick(&[0, 1, 3]),
+            by_regex: *chance.pick(&[0, 1, 3]),
+        });
         self
     }
 

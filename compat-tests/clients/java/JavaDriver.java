@@ -96,7 +96,7 @@ public final class JavaDriver {
                 List<String> can = new ArrayList<>(List.of("create_topic",
                     "create_partitions", "delete_topic", "list_topics", "describe_topic", "alter_config", "describe_config",
                     "describe_cluster", "produce", "fetch", "list_offset", "delete_records", "log_dirs", "read_as_group", "committed",
-                    "describe_group", "list_groups", "delete_group"));
+                    "describe_group", "list_groups", "delete_group", "begin_by_duration"));
                 can.addAll(Transactions.CAN);
                 return Map.of("version", "kafka-clients " + version(), "can", can, "features", Map.of());
             case "create_topic":
@@ -173,8 +173,8 @@ public final class JavaDriver {
     private Object readAsGroup(String topic, JsonNode r) throws Exception {
         List<JsonNode> records = Collections.synchronizedList(new ArrayList<>());
         Map<String, Object> settings = Map.of("bootstrap.servers", bootstrap, "group.id", r.get("group").asText(),
-            "group.protocol", r.path("protocol").asText("classic"), "auto.offset.reset", "earliest", "enable.auto.commit", false,
-            "max.poll.records", 10);
+            "group.protocol", r.path("protocol").asText("classic"), "auto.offset.reset", r.path("reset").asText("earliest"),
+            "enable.auto.commit", false, "max.poll.records", 10);
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(LIMIT_S);
         int count = r.get("count").asInt();
         ExecutorService threads = Executors.newCachedThreadPool();

@@ -405,7 +405,8 @@ impl<M: Machine> Live<M> {
         act: impl FnOnce(&mut M, &Context<'_>, &mut Out<M::Record, M::Reply, M::Effect>),
     ) -> Result<(), CoordinatorError> {
         let now = Now { monotonic: clock::monotonic(), wall: clock::wall() };
-        act(&mut self.machine, &Context { now, image: &self.image }, &mut turn.out);
+        let record_max = turn.batches.record_max();
+        act(&mut self.machine, &Context { now, image: &self.image, record_max }, &mut turn.out);
         let Turn { out, batches, owed, give_up } = turn;
         for (token, reply) in out.replies.drain(..) {
             if let Some(asked) = self.waiting.remove(&token) {

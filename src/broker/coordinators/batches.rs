@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::coordinator::{Encode, Producer, Write};
 use crate::storage::log::producer_state::{Coordinated, MarkerEpoch, Verified};
 use crate::types::{LeaderEpoch, Offset, TimestampMs};
-use crate::wire::batch::NO_SEQUENCE;
+use crate::wire::batch::{HEADER_LEN, NO_SEQUENCE};
 use crate::wire::batch_builder::BatchBuilder;
 use crate::wire::compression::{Codec, CompressError};
 use crate::wire::control::EndTxnMarker;
@@ -39,6 +39,16 @@ pub(super) struct Batches {
 impl Batches {
     pub(super) fn new(codec: Codec, max_bytes: usize, now: TimestampMs) -> Batches {
         Batches { codec, max_bytes, now, done: Vec::new(), open: None, records: 0 }
+    }
+
+    /// How large a record may be, key and value together, so that the log takes its batch. Of what is compressed that is seen
+    /// afterwards.
+    pub(super) fn record_max(&self) -> usize {
+        if self.codec == Codec::NONE {
+            self.max_bytes.saturating_sub(HEADER_LEN + RECORD_OVERHEAD)
+        } else {
+            usize::MAX
+        }
     }
 
     /// The records of one step. They share a batch if they can: a coordinator that takes over in between finds all or none.

@@ -387,7 +387,11 @@ impl World {
 }
 
 fn context(now: i64, image: &Image) -> Context<'_> {
-    Context { now: Now { monotonic: MonotonicMs(now), wall: TimestampMs(now) }, image }
+    Context {
+        now: Now { monotonic: MonotonicMs(now), wall: TimestampMs(now) },
+        image,
+        record_max: usize::MAX,
+    }
 }
 
 proptest! {

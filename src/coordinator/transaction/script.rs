@@ -73,7 +73,7 @@ impl Script {
 
     fn context(now: i64, image: &Image) -> Context<'_> {
         let now = Now { monotonic: MonotonicMs(now), wall: TimestampMs(START_MS + now) };
-        Context { now, image }
+        Context { now, image, record_max: usize::MAX }
     }
 
     /// Another coordinator takes over.

@@ -28,7 +28,7 @@ struct Given {
 
 #[derive(Debug, Default)]
 pub struct Owners {
-    /// Who was given a partition in a generation or epoch.
+    /// Who was given a partition in a generation or epoch: a member, or a static one's seat.
     in_generation: BTreeMap<(i32, PartitionIndex), Name>,
     /// Who was given it last, by another than whom it was taken over.
     given: BTreeMap<PartitionIndex, Given>,

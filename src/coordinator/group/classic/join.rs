@@ -5,6 +5,7 @@ use super::{
     ClassicConfig, ClassicGroup, Join, JoinError, JoinRefused, Joined, JoinedMember, Member, MemberError,
     Phase, SyncError,
 };
+use crate::coordinator::Encode;
 
 impl ClassicGroup {
     /// A client joins, or joins again. `is_new_group`: the group was made for it, so that it must be written down even if
@@ -64,6 +65,9 @@ impl ClassicGroup {
         let id: Name = format!("{prefix}-{}", join.fresh).into();
         match &join.instance_id {
             Some(instance) => match self.instances.get(instance).cloned() {
+                Some(old) if self.record_with(&old, &id, join).exceeds(config.record_max) => {
+                    refuse(join.token, "", JoinError::TooLarge, out);
+                }
                 Some(old) => self.replace_static(&old, &id, join, config, now, out),
                 None => self.add_member(id, join, config, now, out),
             },

@@ -98,7 +98,7 @@ impl World {
                     protocol_type: None,
                     protocol: None,
                 };
-                self.group.sync(Asked { token, request: sync }, now, &mut out);
+                self.group.sync(Asked { token, request: sync }, &config, now, &mut out);
             }
             Step::Heartbeat { who } => {
                 let member = Identity {

@@ -43,6 +43,8 @@ pub struct ClassicConfig {
     pub initial_rebalance_delay_ms: i64,
     /// How long a member that has just joined may wait for the rebalance to end; Kafka's fixed five minutes.
     pub new_member_join_timeout_ms: i64,
+    /// How large the group's record may be, key and value together.
+    pub record_max: usize,
 }
 
 impl Default for ClassicConfig {
@@ -51,6 +53,7 @@ impl Default for ClassicConfig {
             max_size: usize::MAX,
             initial_rebalance_delay_ms: 3_000,
             new_member_join_timeout_ms: 300_000,
+            record_max: usize::MAX,
         }
     }
 }
@@ -75,6 +78,14 @@ pub struct Join {
     pub can_skip_assignment: bool,
     /// For a member id, if one is to be made.
     pub fresh: Uuid,
+}
+
+impl Join {
+    /// What it says of itself under a protocol.
+    fn metadata(&self, protocol: &str) -> Option<Bytes> {
+        let named = self.protocols.iter().find(|(name, _)| **name == *protocol);
+        named.map(|(_, metadata)| metadata.clone())
+    }
 }
 
 /// A member is in.
@@ -118,6 +129,8 @@ pub enum JoinError {
     MaxSizeReached,
     #[error("the group rebalances: join again")]
     RebalanceInProgress,
+    #[error("what is to be written down is larger than the group's log takes")]
+    TooLarge,
 }
 
 /// A member asks for its assignment; the leader brings everybody's.
@@ -150,6 +163,8 @@ pub enum SyncError {
     InconsistentProtocol,
     #[error("the group rebalances: join again")]
     RebalanceInProgress,
+    #[error("the group with its assignment is larger than its log takes")]
+    TooLarge,
 }
 
 /// Why a request does not come from a member.

@@ -6,7 +6,7 @@ use bytes::{Buf, Bytes};
 
 use super::super::Name;
 use super::super::record::Record;
-use super::{CONSUMER_PROTOCOL_TYPE, ClassicGroup, Member, Phase, Syncing};
+use super::{CONSUMER_PROTOCOL_TYPE, ClassicGroup, Join, Member, Phase, Syncing};
 use crate::types::TimestampMs;
 use crate::wire::messages::StrBytes;
 use crate::wire::messages::groups::{GroupMetadataKey, GroupMetadataMember, GroupMetadataValue};
@@ -23,6 +23,19 @@ impl ClassicGroup {
     /// The group as it is now.
     pub(super) fn record(&self) -> Record {
         Record::GroupMetadata(self.key(), Some(self.stored()))
+    }
+
+    /// The group when a static member has started anew, under a new id.
+    pub(super) fn record_with(&self, old: &Name, new: &Name, join: &Join) -> Record {
+        let mut stored = self.stored();
+        let metadata = self.protocol.as_ref().and_then(|name| join.metadata(name)).unwrap_or_default();
+        for member in stored.members.iter_mut().filter(|member| *member.member_id == **old) {
+            member.member_id = text(new);
+            member.client_id = text(&join.client_id);
+            member.client_host = text(&join.client_host);
+            member.subscription = metadata.clone();
+        }
+        Record::GroupMetadata(self.key(), Some(stored))
     }
 
     /// A group without members and generation, which says only that there is one.

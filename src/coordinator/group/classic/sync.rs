@@ -3,11 +3,12 @@
 use bytes::Bytes;
 
 use super::super::{Asked, Name, Now, Out, Reply};
-use super::{ClassicGroup, MemberError, Phase, Sync, SyncError, Synced};
+use super::{ClassicConfig, ClassicGroup, MemberError, Phase, Sync, SyncError, Synced};
+use crate::coordinator::Encode;
 
 impl ClassicGroup {
     /// A member asks for its assignment.
-    pub fn sync(&mut self, sync: Asked<Sync>, now: Now, out: &mut Out) {
+    pub fn sync(&mut self, sync: Asked<Sync>, config: &ClassicConfig, now: Now, out: &mut Out) {
         if let Err(error) = self.check_sync(&sync) {
             return out.reply(sync.token, Reply::Sync(Err(error)));
         }
@@ -26,7 +27,7 @@ impl ClassicGroup {
                     out.reply(superseded, Reply::Sync(Err(SyncError::RebalanceInProgress)));
                 }
                 if is_leader {
-                    self.assign(sync.request.assignments, now, out);
+                    self.assign(sync.request.assignments, config, now, out);
                 }
             }
             Phase::Stable(syncing) => {
@@ -54,7 +55,7 @@ impl ClassicGroup {
     }
 
     /// The group is stable with these assignments; who is not among them has none.
-    fn assign(&mut self, assignments: Vec<(Name, Bytes)>, now: Now, out: &mut Out) {
+    fn assign(&mut self, assignments: Vec<(Name, Bytes)>, config: &ClassicConfig, now: Now, out: &mut Out) {
         for member in self.members.values_mut() {
             member.assignment.clear();
         }
@@ -62,6 +63,9 @@ impl ClassicGroup {
             if let Some(member) = self.members.get_mut(&id) {
                 member.assignment = assignment;
             }
+        }
+        if self.record().exceeds(config.record_max) {
+            return self.take_back_assignment(config, now, out);
         }
         let Phase::Completing(syncing) = &mut self.phase else { return };
         let syncing = std::mem::take(syncing);
@@ -74,6 +78,18 @@ impl ClassicGroup {
             member.reply_sync(Ok(synced), out);
             member.heard(now.monotonic);
         }
+    }
+
+    /// What the leader has brought cannot be written down: nobody is assigned anything, and all join anew.
+    fn take_back_assignment(&mut self, config: &ClassicConfig, now: Now, out: &mut Out) {
+        for member in self.members.values_mut() {
+            member.assignment.clear();
+            if member.syncing.is_some() {
+                member.heard(now.monotonic);
+            }
+            member.reply_sync(Err(SyncError::TooLarge), out);
+        }
+        self.prepare_rebalance(config, now, out);
     }
 
     fn synced(&self, assignment: Bytes) -> Synced {

@@ -19,7 +19,7 @@ use super::embedded::{Subscription, encode_assignment, identified, named, subscr
 use super::heartbeat::{Seat, reseated};
 use super::member::{Classic, Member, MemberState, partitions_of};
 use super::{ConsumerConfig, ConsumerGroup, Done, Downgrade, MigrationPolicy, TopicWatch};
-use crate::coordinator::Context;
+use crate::coordinator::{Context, Encode};
 use crate::types::kafka_uuid;
 
 impl ConsumerGroup {
@@ -49,7 +49,11 @@ impl ConsumerGroup {
         };
         let subscribes = subscription(metadata).map_err(|_| refused(JoinError::InconsistentProtocol))?;
         let protocol = protocol.clone();
-        let downgrade = self.take_classic_seat(context, watch, config, (&id, seat, join, &subscribes), out);
+        let asks = asking(&seat.member, join, &subscribes);
+        if seat.member != asks && self.member_record(&id, &asks).exceeds(context.record_max) {
+            return Err(refused(JoinError::TooLarge));
+        }
+        let downgrade = self.take_classic_seat(context, watch, config, (&id, seat, &asks, &subscribes), out);
         let reply = Joined {
             generation: self.members.get(&id).map_or(self.epoch, |member| member.epoch),
             member_id: id.clone(),
@@ -108,7 +112,7 @@ impl ConsumerGroup {
         context: &Context<'_>,
         watch: &mut TopicWatch,
         config: &ConsumerConfig,
-        (id, seat, join, subscribes): (&Name, Seat, &Join, &Subscription),
+        (id, seat, asks, subscribes): (&Name, Seat, &Member, &Subscription),
         out: &mut Out,
     ) -> bool {
         let Seat { member: before, replaces } = seat;
@@ -117,12 +121,12 @@ impl ConsumerGroup {
         let downgrades = former.is_some_and(|former| !former.is_classic())
             && self.members.values().filter(|member| !member.is_classic()).count() == 1
             && config.migration.allows_downgrade()
-            && self.members.len() <= config.classic_max_size;
+            && self.members.len() <= config.classic_max_size
+            && self.classic_size_without(&[], context.image) <= context.record_max;
         if let Some(former) = replaces {
             self.replace(&former, id, &before, out);
         }
-        let asks = asking(&before, join, subscribes);
-        let change = self.subscribe(id, &before, &asks, out);
+        let change = self.subscribe(id, &before, asks, out);
         let has_changed = change.topics || change.regex;
         if has_changed || self.has_news(context) {
             self.look_at_topics(context, watch, has_changed, out);

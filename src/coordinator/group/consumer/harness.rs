@@ -45,7 +45,7 @@ impl Harness {
         &mut self,
         step: impl FnOnce(&mut ConsumerGroup, &Context<'_>, &mut TopicWatch, &ConsumerConfig, &mut Out) -> T,
     ) -> (T, Vec<Record>) {
-        let context = Context { now: self.now, image: self.cluster.image() };
+        let context = Context { now: self.now, image: self.cluster.image(), record_max: usize::MAX };
         let mut out = Out::default();
         let result = step(&mut self.group, &context, &mut self.watch, &self.config, &mut out);
         assert!(out.replies.is_empty() && out.effects.is_empty());
@@ -70,7 +70,7 @@ impl Harness {
     pub(super) fn change_coordinator(&mut self) {
         self.group = folded(&self.log);
         self.watch = TopicWatch::default();
-        let context = Context { now: self.now, image: self.cluster.image() };
+        let context = Context { now: self.now, image: self.cluster.image(), record_max: usize::MAX };
         self.group.begin(&context, &self.config);
     }
 

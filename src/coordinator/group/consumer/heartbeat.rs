@@ -4,7 +4,7 @@ use super::super::{Name, Out};
 use super::member::{JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, Member, MemberState, Owned};
 use super::regex::{InvalidRegex, compile};
 use super::{ConsumerConfig, ConsumerGroup, Done, Heartbeat, HeartbeatReply, TopicPartitions, TopicWatch};
-use crate::coordinator::Context;
+use crate::coordinator::{Context, Encode};
 use crate::types::kafka_uuid;
 
 /// Why a heartbeat is refused.
@@ -22,6 +22,8 @@ pub enum HeartbeatError {
     MaxSizeReached,
     #[error(transparent)]
     InvalidRegex(#[from] InvalidRegex),
+    #[error("what the member asks for is larger than the group's log takes")]
+    TooLarge,
 }
 
 /// The place that a request is for.
@@ -83,6 +85,9 @@ impl ConsumerGroup {
             && !self.regex_subscribers.contains_key(regex)
         {
             compile(regex)?;
+        }
+        if before != asks && self.member_record(&id, &asks).exceeds(context.record_max) {
+            return Err(HeartbeatError::TooLarge);
         }
         let matched_at = self.matched_at();
         if let Some(replaced) = replaces {

@@ -66,7 +66,7 @@ impl ConsumerGroup {
         if ids.is_empty() {
             return None;
         }
-        if self.becomes_classic_without(ids, config) {
+        if self.becomes_classic_without(ids, config, context) {
             return Some(self.downgrade(context, ids, true, out));
         }
         let regexes: BTreeSet<Name> =

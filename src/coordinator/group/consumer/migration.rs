@@ -15,7 +15,14 @@ use super::member::{Classic, Member, Owned};
 use super::timers::Timers;
 use super::{ConsumerConfig, ConsumerGroup, TopicWatch};
 use crate::coordinator::Context;
+use crate::metadata::Image;
 use crate::types::{PartitionIndex, TimestampMs};
+
+/// What the record of a classic group has beside texts and assignments, for the group, for a member and for a topic of its
+/// assignment, at most.
+const GROUP_SIZE: usize = 256;
+const MEMBER_SIZE: usize = 64;
+const TOPIC_SIZE: usize = 8;
 
 /// A member of the classic protocol on its way from one kind of group to the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,13 +128,37 @@ impl ConsumerGroup {
     }
 
     /// Whether only members of the classic protocol are left without these, and the group may become a classic one.
-    pub(super) fn becomes_classic_without(&self, leaving: &[Name], config: &ConsumerConfig) -> bool {
+    pub(super) fn becomes_classic_without(
+        &self,
+        leaving: &[Name],
+        config: &ConsumerConfig,
+        context: &Context<'_>,
+    ) -> bool {
         let stays = |id: &Name| !leaving.contains(id);
         let left = self.members.keys().filter(|id| stays(id)).count();
         left > 0
             && self.members.iter().all(|(id, member)| member.is_classic() || !stays(id))
             && config.migration.allows_downgrade()
             && left <= config.classic_max_size
+            && self.classic_size_without(leaving, context.image) <= context.record_max
+    }
+
+    /// How large a classic group's record would be, which has all members in it, at most.
+    pub(super) fn classic_size_without(&self, leaving: &[Name], image: &Image) -> usize {
+        let nothing = Assignment::new();
+        let staying = self.members.iter().filter(|(id, _)| !leaving.contains(id));
+        let sizes = staying.map(|(id, member)| {
+            let named = named(self.target.get(id).unwrap_or(&nothing), image);
+            let assigned =
+                named.iter().map(|(topic, partitions)| TOPIC_SIZE + topic.len() + 4 * partitions.len());
+            let names =
+                [Some(id), member.instance_id.as_ref(), Some(&member.client_id), Some(&member.client_host)];
+            let names = names.into_iter().flatten().map(|name| name.len()).sum::<usize>();
+            let classic = member.classic.iter().flat_map(|classic| &classic.protocols);
+            let metadata = classic.map(|(_, metadata)| metadata.len()).max().unwrap_or(0);
+            MEMBER_SIZE + names + metadata + assigned.sum::<usize>()
+        });
+        GROUP_SIZE + self.id.len() + sizes.sum::<usize>()
     }
 
     /// The group is no more, and what is to take its place.

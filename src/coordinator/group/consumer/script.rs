@@ -211,7 +211,8 @@ impl Script {
             protocol: "range".into(),
             members: members.collect(),
         };
-        let context = Context { now: self.world.now, image: self.world.cluster.image() };
+        let context =
+            Context { now: self.world.now, image: self.world.cluster.image(), record_max: usize::MAX };
         let mut out = Out::default();
         let (watch, config) = (&mut self.world.watch, &self.world.config);
         match ConsumerGroup::upgrade("g".into(), &context, watch, config, &upgrade, &mut out) {

@@ -26,13 +26,14 @@ pub(super) struct Harness {
     pub(super) log: Vec<Logged>,
     pub(super) image: Image,
     pub(super) now: Now,
+    pub(super) record_max: usize,
 }
 
 impl Harness {
     pub(super) fn new(settings: Settings) -> Harness {
         let now = Now { monotonic: MonotonicMs(0), wall: TimestampMs(1_000_000) };
-        let mut harness =
-            Harness { groups: Groups::new(settings), log: Vec::new(), image: Image::default(), now };
+        let (groups, image) = (Groups::new(settings), Image::default());
+        let mut harness = Harness { groups, log: Vec::new(), image, now, record_max: usize::MAX };
         harness.run(Groups::begin);
         harness
     }
@@ -84,9 +85,10 @@ impl Harness {
 
     fn run(&mut self, step: impl FnOnce(&mut Groups, &Context<'_>, &mut Out)) -> Out {
         let mut out = Out::default();
-        let context = Context { now: self.now, image: &self.image };
+        let context = Context { now: self.now, image: &self.image, record_max: self.record_max };
         step(&mut self.groups, &context, &mut out);
         for write in &out.records {
+            assert!(!write.record.exceeds(self.record_max), "the log does not take {:?}", write.record);
             let (key, value) = write.record.encode().expect("a record has bytes");
             let decoded = Record::decode(key.clone(), value.clone()).expect("they can be read");
             assert_eq!(decoded.as_ref(), Some(&write.record));

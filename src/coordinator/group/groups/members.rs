@@ -2,7 +2,7 @@
 //! first. Members of consumer groups may speak the classic protocol as well (KIP-848).
 
 use super::super::classic::{
-    HeartbeatError, Join, JoinError, JoinRefused, Leaving, MemberError, Sync, SyncError,
+    ClassicConfig, HeartbeatError, Join, JoinError, JoinRefused, Leaving, MemberError, Sync, SyncError,
 };
 use super::super::command::Identity;
 use super::super::{Asked, Name, Now, Out, Reply, Settings};
@@ -14,6 +14,10 @@ impl Groups {
         self.cleanup.reconfigure(now, &self.settings, &settings);
         self.settings = settings;
         Reply::Configured
+    }
+
+    fn classic_config(&self, context: &Context<'_>) -> ClassicConfig {
+        ClassicConfig { record_max: context.record_max, ..self.settings.classic }
     }
 
     pub(super) fn join(&mut self, context: &Context<'_>, id: &Name, join: &Asked<Join>, out: &mut Out) {
@@ -33,8 +37,9 @@ impl Groups {
         }
         let is_new = !self.groups.contains_key(id);
         self.ensure(id, context.now.wall);
+        let config = self.classic_config(context);
         if let Some(Entry { group: Group::Classic(group), .. }) = self.groups.get_mut(id) {
-            group.join(join, is_new, &self.settings.classic, context.now, out);
+            group.join(join, is_new, &config, context.now, out);
         }
         self.reschedule(id);
     }
@@ -55,8 +60,9 @@ impl Groups {
     }
 
     pub(super) fn sync(&mut self, context: &Context<'_>, id: &Name, sync: Asked<Sync>, out: &mut Out) {
+        let config = self.classic_config(context);
         match self.groups.get_mut(id).map(|entry| &mut entry.group) {
-            Some(Group::Classic(group)) => group.sync(sync, context.now, out),
+            Some(Group::Classic(group)) => group.sync(sync, &config, context.now, out),
             Some(Group::Consumer(group)) => {
                 let synced = group.sync_classic(context, &sync);
                 out.reply(sync.token, Reply::Sync(synced));

@@ -2,7 +2,7 @@
 //! lead to. `UPDATE_EXPECT=1 cargo test groups::script` writes what the code does into the scripts.
 //!
 //! A command is a word and `key=value` arguments; `now=` on any command sets the clock first, `group=` names the group, if
-//! it is not `g`. Tokens count up by themselves, and are shown only where a reply comes later than its command. Member ids
+//! it is not `g`; `record-max=` says how large a record may be from then on. Tokens count up by themselves, and are shown only where a reply comes later than its command. Member ids
 //! end in a number that counts up, so a client `c` becomes the members `c-01`, `c-02` ... Offsets are `topic-partition`,
 //! with `:offset` in commits.
 
@@ -89,6 +89,9 @@ impl Script {
 
     fn run(&mut self, line: &str) -> String {
         let at = int(line, "now", self.harness.now.monotonic.0);
+        if let Some(max) = arg(line, "record-max") {
+            self.harness.record_max = max.parse().expect("a number");
+        }
         self.harness.set_time(at);
         let (said, out) = match line.split_whitespace().next().expect("a command") {
             "tick" => (None, self.harness.tick()),

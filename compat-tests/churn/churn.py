@@ -24,7 +24,7 @@ from lib.scenarios import Failed
 from nodes import Cluster
 from workload import QUICK, Task, View, create_topic
 
-PAUSE_S = 0.004
+PAUSE_S = 0.001
 GO_ON_LIMIT_S, ISR_LIMIT_S, DRAIN_LIMIT_S = 120, 90, 180
 FEW = 30  # up to so many members the groups are there at the same time
 SETTINGS = {"offsets.topic.num.partitions": "5", "group.initial.rebalance.delay.ms": "500",

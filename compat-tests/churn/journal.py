@@ -6,7 +6,7 @@ monotonic clock, which all processes share:
     committed TIME MEMBER PARTITION OFFSET     the coordinator has acknowledged it; OFFSET is the next record's
     revoked TIME MEMBER PARTITION
     left TIME MEMBER                           the member has closed in an orderly way
-    refused TIME MEMBER ERROR                  a commit was not taken
+    refused TIME MEMBER ERROR                  a commit was not taken, or the member cannot go on and starts anew
 
 Knows no clients and no brokers. A process may be killed at any time, so the last line may lack its end.
 """

@@ -10,11 +10,11 @@ import sys
 import threading
 import time
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from journal import Journal, spans
 
-AT_ONCE, WAIT_S, COMMIT_EVERY_S = 500, 0.2, 0.5
+AT_ONCE, WAIT_S, COMMIT_EVERY_S, PAUSE_S = 500, 0.2, 0.5, 1.0
 PATIENCE = {"socket.timeout.ms": 10000, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500, "retry.backoff.ms": 50,
             "retry.backoff.max.ms": 500, "topic.metadata.refresh.interval.ms": 5000, "max.poll.interval.ms": 60000,
             "coordinator.query.interval.ms": 1000, "log_level": 0}
@@ -33,27 +33,35 @@ class Member:
         if instance:
             settings["group.instance.id"] = instance
         self.owned, self.reached, self.committed, self.committed_at = set(), {}, {}, time.monotonic()
-        self.leaving = threading.Event()
-        self.consumer = Consumer(settings)
+        self.leaving, self.settings, self.has_failed = threading.Event(), settings, False
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
 
     def run(self):
-        self.consumer.subscribe([self.topic], on_assign=self.assigned, on_revoke=self.revoked, on_lost=self.lost)
         while not self.leaving.is_set():
+            self.live()
+        self.tell(["left"])
+
+    def live(self):
+        """Until it is to leave, or cannot go on: a static member that comes back before its former self is given up has to try again."""
+        self.consumer, self.has_failed = Consumer(self.settings), False
+        self.consumer.subscribe([self.topic], on_assign=self.assigned, on_revoke=self.revoked, on_lost=self.lost)
+        while not self.leaving.is_set() and not self.has_failed:
             self.step()
         self.commit()
         self.consumer.close()
-        self.tell(["left"])
+        self.forget([TopicPartition(self.topic, partition) for partition in list(self.owned)])
+        if self.has_failed:
+            self.leaving.wait(PAUSE_S)
 
     def step(self):
         offsets = {}
         for message in self.consumer.consume(AT_ONCE, WAIT_S):
             if message.error() is None and message.partition() in self.owned:  # not so if it was taken away in this very call
                 offsets.setdefault(message.partition(), []).append(message.offset())
-            elif message.error() is not None and message.error().fatal():
+            elif message.error() is not None and message.error().code() == KafkaError._FATAL:
                 self.tell(["refused", message.error().name()])
-                self.leaving.set()
+                self.has_failed = True
         self.tell(*(["did", partition, *span] for partition, those in offsets.items() for span in spans(those)))
         self.reached.update((partition, those[-1] + 1) for partition, those in offsets.items())
         if time.monotonic() - self.committed_at > COMMIT_EVERY_S:

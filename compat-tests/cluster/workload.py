@@ -164,7 +164,7 @@ def a_consumer(cluster):
 
 def create_topic(cluster, topic, replicas, partitions=PARTITIONS):
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUICK})
-    admin.create_topics([NewTopic(topic, partitions, replicas)], operation_timeout=20)[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, replicas)], operation_timeout=50, request_timeout=60)[topic].result(90)
 
 
 class View:

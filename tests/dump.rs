@@ -83,6 +83,27 @@ fn a_damaged_batch_is_shown_as_such_and_those_behind_it_too() {
     assert!(found.contains("invalid bytes at the end of 00000000000000000000.log"), "{found}");
 }
 
+/// An index entry that leads into the middle of a batch, behind the end, or nowhere ends nothing.
+#[test]
+fn an_index_entry_that_leads_astray_is_told_and_the_rest_is_shown() {
+    let name = "00000000000000000000.index";
+    let partition = dir().join("orders-0");
+    let sound = std::fs::read(partition.join(name)).unwrap();
+    let (_, lines, _) = dump_in(&partition, &[name]);
+    assert!(sound.len() >= 8 && lines.contains("position: "));
+    for position in [1, 20, 300, 1 << 20, u32::MAX] {
+        let copy = damaged(18);
+        let mut index = sound.clone();
+        index[4..8].copy_from_slice(&u32::to_be_bytes(position));
+        std::fs::write(copy.path().join(name), index).unwrap();
+        let (code, shown, complaints) = dump_in(copy.path(), &[name]);
+        assert_eq!(code, Some(0), "{position}: {complaints}");
+        assert_eq!(shown.lines().count(), lines.lines().count(), "{position}");
+        assert!(complaints.contains("Mismatches in :"), "{position}: {complaints}");
+        assert_eq!(dump_in(copy.path(), &["00000000000000000000.timeindex"]).0, Some(0), "{position}");
+    }
+}
+
 #[test]
 fn directories_and_what_is_not_known_are_told() {
     let (code, found, _) = dump_in(&dir(), &["orders-0"]);

@@ -45,6 +45,11 @@ impl Ballast {
         file.set_len(self.len).and_then(|()| file.sync_data()).is_ok()
     }
 
+    /// Whether nothing is given, or was before a start on a disk without room.
+    pub fn is_whole(&self) -> bool {
+        self.file.is_none() || self.len >= SIZE
+    }
+
     /// Takes up again what was given, if there is plenty of room. True when it is whole.
     pub fn refill(&mut self) -> bool {
         let Some(file) = self.file.as_ref().filter(|_| self.len < SIZE) else { return true };
@@ -95,9 +100,9 @@ mod tests {
         assert!(!ballast.give() && !ballast.refill());
         // A start on a disk that is full leaves what there is.
         let mut ballast = Ballast::new(disk.clone(), dir);
-        assert!(!ballast.give());
+        assert!(!ballast.give() && !ballast.is_whole());
         sim.set_capacity(Some(PLENTY));
-        assert!(ballast.refill());
+        assert!(ballast.refill() && ballast.is_whole());
         assert_eq!(sim.used(), SIZE);
         assert!(Ballast::new(disk, dir).give(), "and a start finds what another has filled");
     }

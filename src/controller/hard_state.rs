@@ -95,13 +95,16 @@ impl HardStateFile {
         self.save(state)
     }
 
-    /// Makes `state` durable. After an error the file must not be used again.
+    /// Makes `state` durable. After an error that is not for lack of room the file must not be used again. The next attempt
+    /// writes over the slot that has failed, so that the other one stays whole.
     pub fn save(&mut self, state: &HardState) -> io::Result<()> {
-        self.sequence += 1;
-        let slot = encode(self.sequence, state);
-        let at = SLOT_AT[usize::from(self.sequence % 2 == 1)];
+        let sequence = self.sequence + 1;
+        let slot = encode(sequence, state);
+        let at = SLOT_AT[usize::from(sequence % 2 == 1)];
         self.file.write_all_at(&[IoSlice::new(&slot)], at)?;
-        self.file.sync_data()
+        self.file.sync_data()?;
+        self.sequence = sequence;
+        Ok(())
     }
 }
 

@@ -88,7 +88,7 @@ pub struct LogThread {
     state: HardState,
     status: Arc<ThreadStatus>,
     ballast: Ballast,
-    /// Some of the ballast was given up.
+    /// It was told that some of the ballast was given up.
     has_given: bool,
     /// Why the disk is not to be trusted any more.
     failure: Option<(io::ErrorKind, String)>,
@@ -168,31 +168,43 @@ impl LogThread {
         })
     }
 
-    /// Appends; a full disk is waited for once the ballast is used up, since nothing is lost by it and room may be made.
     fn append(&mut self, first: u64, payloads: &[Bytes], committed: u64) -> io::Result<()> {
-        loop {
-            match self.log.append(first, payloads, committed) {
-                Err(error) if disk::is_full(&error) && self.ballast.give() => {
-                    if !std::mem::replace(&mut self.has_given, true) {
-                        tracing::error!("no room for the metadata log but what was kept for it");
-                    }
-                }
-                Err(error) if disk::is_full(&error) && !self.status.stopping.load(Ordering::Relaxed) => {
-                    if !self.status.disk_is_full.swap(true, Ordering::Relaxed) {
-                        tracing::error!("no room for the metadata log; changes wait until there is");
-                    }
-                    std::thread::sleep(FULL_DISK_PAUSE);
-                }
-                result => {
-                    if self.status.disk_is_full.swap(false, Ordering::Relaxed) && result.is_ok() {
-                        tracing::info!("there is room for the metadata log again");
-                    }
-                    if self.has_given {
-                        self.has_given = !self.ballast.refill();
-                    }
-                    return result;
-                }
+        while let Err(error) = self.log.append(first, payloads, committed) {
+            self.make_room(error)?;
+        }
+        self.note_room();
+        Ok(())
+    }
+
+    /// After a write that found no room: some of the ballast is given up, and once that is used up room is waited for, since
+    /// nothing is lost by it. Fails when room is not what is lacking, or the process stops.
+    fn make_room(&mut self, error: io::Error) -> io::Result<()> {
+        if !disk::is_full(&error) {
+            return Err(error);
+        }
+        if self.ballast.give() {
+            if !std::mem::replace(&mut self.has_given, true) {
+                tracing::error!("no room for the metadata log but what was kept for it");
             }
+            return Ok(());
+        }
+        if self.status.stopping.load(Ordering::Relaxed) {
+            return Err(error);
+        }
+        if !self.status.disk_is_full.swap(true, Ordering::Relaxed) {
+            tracing::error!("no room for the metadata log; changes wait until there is");
+        }
+        std::thread::sleep(FULL_DISK_PAUSE);
+        Ok(())
+    }
+
+    /// After a write that found room.
+    fn note_room(&mut self) {
+        if self.status.disk_is_full.swap(false, Ordering::Relaxed) {
+            tracing::info!("there is room for the metadata log again");
+        }
+        if !self.ballast.is_whole() && self.ballast.refill() {
+            self.has_given = false;
         }
     }
 
@@ -212,13 +224,22 @@ impl LogThread {
 
     fn save_state(&mut self) -> io::Result<()> {
         self.state.durable = self.log.durable();
-        self.state_file.save(&self.state)
+        self.save()
+    }
+
+    /// Some file systems need room even for what takes the place of something as long.
+    fn save(&mut self) -> io::Result<()> {
+        while let Err(error) = self.state_file.save(&self.state) {
+            self.make_room(error)?;
+        }
+        self.note_room();
+        Ok(())
     }
 
     fn truncate(&mut self, since: u64) -> io::Result<()> {
         // First the promise, then the entries: the other way round a crash would leave a log that seems to have lost some.
         self.state.durable = self.state.durable.min(since);
-        self.state_file.save(&self.state)?;
+        self.save()?;
         self.log.truncate(since)
     }
 

@@ -286,6 +286,23 @@ async fn a_full_disk_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_vote_that_finds_no_room_is_written_as_soon_as_there_is_some() {
+    let sim = SimDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    disk.create_dir_all(dir()).unwrap();
+    let (_, node) = run_node(&disk, dir()).await;
+    node.shutdown().await;
+    // More often than the ballast has pieces.
+    sim.fail(FaultOn::Write, "raft-state", 0, std::io::ErrorKind::StorageFull, Some(10));
+    let (handle, node) = run_node(&disk, dir()).await;
+    handle.run(|_| Decision::new(vec![topic(0)], ())).await.unwrap();
+    node.shutdown().await;
+    let (handle, node) = run_node(&disk, dir()).await;
+    assert!(handle.image().topics.by_name("t0").is_some());
+    node.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_node_starts_and_changes_things_on_a_disk_without_a_free_byte() {
     let sim = SimDisk::new();
     let disk: Arc<dyn Disk> = Arc::new(sim.clone());

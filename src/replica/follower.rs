@@ -22,6 +22,8 @@ const BACKOFF_MIN_MS: i64 = 20;
 /// The pause of a follower for whose records there is no room. It asks again although there may be none still, to hear of
 /// records that were deleted at the leader: that makes room.
 const NO_ROOM_PAUSE_MS: i64 = 5_000;
+/// Each further pause is twice as long: what comes with the answers is read and sent for nothing.
+const NO_ROOM_PAUSE_MAX_MS: i64 = 60_000;
 
 #[derive(Debug)]
 pub struct Follower {
@@ -33,6 +35,8 @@ pub struct Follower {
     cuts: u64,
     /// The pause after the last error; 0 after a success.
     backoff_ms: i64,
+    /// The pause after records last found no room; 0 after some were appended.
+    no_room_ms: i64,
 }
 
 impl Follower {
@@ -51,6 +55,7 @@ impl Follower {
             state: FollowerState::Fetching,
             cuts: 0,
             backoff_ms: 0,
+            no_room_ms: 0,
         };
         follower.begin_term(out);
         follower
@@ -221,6 +226,7 @@ impl Follower {
                 let grew = log_end > self.log.log_end;
                 self.log.log_end = log_end;
                 self.last_epoch = last_epoch;
+                self.no_room_ms = 0;
                 if grew {
                     self.state = FollowerState::Fetching;
                 } else {
@@ -230,6 +236,11 @@ impl Follower {
             }
             Err(failure) => {
                 self.failed(failure, now, out);
+                if failure == LocalFailure::NoRoom {
+                    self.no_room_ms = (self.no_room_ms * 2).clamp(NO_ROOM_PAUSE_MS, NO_ROOM_PAUSE_MAX_MS);
+                    let until = now.plus(self.no_room_ms);
+                    self.state = FollowerState::Delayed { until, out_of_range: false };
+                }
                 if matches!(failure, LocalFailure::DiskFull | LocalFailure::NoRoom) {
                     self.follow_offsets(high_watermark, log_start, out);
                 }
@@ -377,11 +388,7 @@ impl Follower {
 
     fn failed(&mut self, failure: LocalFailure, now: MonotonicMs, out: &mut Vec<FollowerEffect>) {
         match failure {
-            LocalFailure::Corrupt | LocalFailure::DiskFull => self.delay(false, now),
-            LocalFailure::NoRoom => {
-                let until = now.plus(NO_ROOM_PAUSE_MS);
-                self.state = FollowerState::Delayed { until, out_of_range: false };
-            }
+            LocalFailure::Corrupt | LocalFailure::DiskFull | LocalFailure::NoRoom => self.delay(false, now),
             LocalFailure::Unfit => self.stop(Stopped::Unfit, out),
             LocalFailure::Storage => self.stop(Stopped::Storage, out),
         }

@@ -38,21 +38,18 @@ pub struct Checkpoints {
     dirs: Arc<LogDirs>,
     /// A file may still say something of a partition that is gone, and whose name can be used again.
     is_stale: AtomicBool,
-    /// It was told that a file found no room, and none has since.
-    is_told: AtomicBool,
 }
 
 impl Checkpoints {
     pub fn new(partitions: Partitions, dirs: Arc<LogDirs>) -> Checkpoints {
-        let (is_stale, is_told) = Default::default();
-        Checkpoints { partitions, dirs, is_stale, is_told }
+        Checkpoints { partitions, dirs, is_stale: AtomicBool::new(false) }
     }
 
     /// Writes one kind of checkpoint in every directory, where it has changed. Blocks on the disk.
     pub fn write(&self, which: OffsetCheckpoint) {
         for directory in self.dirs.directories().iter().filter(|directory| directory.is_online()) {
             match directory.dir().offsets().write(which, |says| self.gather(which, directory, says)) {
-                Ok(true) => self.is_told.store(false, Ordering::Relaxed),
+                Ok(true) => drop(directory.lack_checkpoints(false)),
                 Ok(false) => {}
                 Err(error) => self.note_failure(directory, which.file_name(), &error),
             }
@@ -111,7 +108,7 @@ impl Checkpoints {
         if disk::is_full(error) {
             self.note_stale();
             directory.note_full(clock::monotonic());
-            if !self.is_told.swap(true, Ordering::Relaxed) {
+            if !directory.lack_checkpoints(true) {
                 tracing::warn!("Could not write {file} in {}: {error}", directory.path().display());
             }
         } else {

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::sync::Notify;
@@ -31,6 +32,8 @@ pub struct Directory {
     on_failure: Arc<Notify>,
     waits: DiskWaits,
     room: Room,
+    /// It was told that a checkpoint found no room, and none has since.
+    lacks_checkpoints: AtomicBool,
 }
 
 impl Directory {
@@ -38,7 +41,8 @@ impl Directory {
     pub fn new(index: usize, dir: LogDir, shards: Vec<ShardSender>, flush_threads: usize) -> Directory {
         let flush = FlushQueue::new(flush_threads);
         let (failure, doomed, on_failure, waits, room) = Default::default();
-        Directory { index, dir, flush, failure, shards, doomed, on_failure, waits, room }
+        let lacks_checkpoints = AtomicBool::new(false);
+        Directory { index, dir, flush, failure, shards, doomed, on_failure, waits, room, lacks_checkpoints }
     }
 
     /// Signals there when it fails.
@@ -62,6 +66,11 @@ impl Directory {
         self.room.keep(bytes);
     }
 
+    /// Notes whether its checkpoints find room; returns what was noted before.
+    pub(super) fn lack_checkpoints(&self, lacks: bool) -> bool {
+        self.lacks_checkpoints.swap(lacks, Ordering::Relaxed)
+    }
+
     /// There is no room for records of clients now.
     pub(super) fn is_short(&self) -> bool {
         self.room.is_short()
@@ -77,6 +86,11 @@ impl Directory {
                 !self.room.is_short()
             }
         }
+    }
+
+    /// Whether so many bytes fit at once, beyond the reserve or with it. What cannot be measured is tried.
+    pub(super) fn fits(&self, bytes: u64, may_use_reserve: bool) -> bool {
+        self.dir.space().map_or(true, |space| self.room.fits(space, bytes, may_use_reserve))
     }
 
     /// Looks how much room there is, for records of `needed` bytes. What cannot be measured changes nothing.

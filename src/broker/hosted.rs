@@ -241,7 +241,9 @@ impl Hosted {
         let now = desk.now.wall;
         // What is too large for the topic is refused for that: nobody must be told to come again with it.
         let is_taken = records.len() <= self.log.config().max_message_bytes as usize;
-        if origin == Origin::Client && is_taken && !self.has_room_for(records.len(), desk) {
+        let needs_room = origin == Origin::Client && is_taken && !self.has_room_for(records.len(), desk);
+        // What is there already needs none.
+        if needs_room && !self.log.holds(records) {
             return Err(ProduceError::Append(AppendError::Log(LogError::DiskFull)));
         }
         let HostedRole::Leading(leader) = &mut self.role else { return Err(ProduceError::NotLeader) };

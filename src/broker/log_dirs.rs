@@ -366,6 +366,8 @@ impl LogDirs {
             // A broker of before KIP-516 made it, or a stop interrupted its making.
             write_partition_metadata(&*self.disk, &found.path, replica.id.topic_id)?;
         }
+        let offsets = directory.dir().offsets();
+        let committed = offsets.said(OffsetCheckpoint::Replication, &found.partition);
         let log = directory.dir().open_log(found, config.clone(), now, self.budgets.clone())?;
         let recovered = log.recovered();
         if recovered.truncated_bytes > 0 {
@@ -375,14 +377,18 @@ impl LogDirs {
                 recovered.truncated_bytes
             );
         }
-        if recovered.lost_flushed {
+        let committed = committed.filter(|committed| *committed > log.log_end());
+        if recovered.lost_flushed || committed.is_some() {
             let name = |base| FileName::live(base, Kind::Log).path(&found.path);
             let at =
                 recovered.cut_at.map(|(base, position)| format!("{} at {position}", name(base).display()));
+            let upto = committed.map(|committed| format!("; it was committed up to {committed}"));
             tracing::error!(
-                "{}: batches that had been flushed are damaged or missing, and the log ends at {} now",
+                "{}: batches that had been flushed are damaged or missing, and the log ends at {} now{}. What followed is \
+                 lost unless another replica has it",
                 at.unwrap_or_else(|| found.path.display().to_string()),
-                log.log_end()
+                log.log_end(),
+                upto.unwrap_or_default()
             );
         }
         Ok(log)
@@ -415,7 +421,7 @@ impl LogDirs {
     ) -> io::Result<Option<Retired>> {
         match directory.dir().retire(partition, Fate::Delete, Uuid::new_v4()) {
             Err(error) if disk::is_full(&error) => {
-                directory.dir().remove(&directory.dir().path_of(partition))?;
+                directory.dir().remove_in_place(partition)?;
                 Ok(None)
             }
             path => Ok(Some(Retired { directory: directory.clone(), path: path? })),

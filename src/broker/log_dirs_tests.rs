@@ -181,6 +181,11 @@ fn a_partition_can_be_deleted_on_a_disk_that_has_no_room_for_its_new_name() {
     let mut opened = open(&dirs, replica(1, A)).unwrap();
     append(&mut opened);
     disk.fail(FaultOn::Rename, "t-0", 0, io::ErrorKind::StorageFull, None);
+    // What is left when it stops half-way still says whose it is: a new topic of the name must not take it for its own.
+    disk.fail(FaultOn::Remove, "t-0", 0, io::ErrorKind::Other, Some(1));
+    assert!(dirs.retire(&opened.directory, &TopicPartition::new("t", 0)).is_err());
+    let left: Vec<_> = disk.list(Path::new("/a/t-0")).unwrap().into_iter().map(|entry| entry.name).collect();
+    assert_eq!(left, ["partition.metadata"]);
     assert!(dirs.retire(&opened.directory, &TopicPartition::new("t", 0)).unwrap().is_none());
     assert!(disk.stat(Path::new("/a/t-0")).is_err() && opened.directory.is_online());
     disk.heal();

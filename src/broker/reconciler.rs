@@ -376,3 +376,6 @@ fn retire(
     dirs.sync_retired(&retired);
     retired
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,6 +18,9 @@ const MARGIN_PART: u64 = 10;
 const MARGIN_TIMES: u64 = 2;
 /// After a write that found no room although there should be some (a quota), nothing is tried for so long,
 const HIT_PAUSE_MS: i64 = 2_000;
+/// nor while less is free than this, or one part of so many of the file system,
+const HIT_LEAST: u64 = 1 << 20;
+const HIT_LEAST_PART: u64 = 100;
 /// and for so long nothing must fail before the episode is over.
 const TRIAL_MS: i64 = 5_000;
 
@@ -95,13 +98,16 @@ impl Room {
         let mut state = self.lock();
         let needed = needed as u64;
         let has_room = free >= reserve.saturating_add(needed);
+        let is_worth_it = free >= HIT_LEAST.min(space.total / HIT_LEAST_PART);
         let before = *state;
         *state = match before {
             State::Enough | State::Trial { .. } if !has_room && reserve > 0 => State::Short { needed },
             State::Short { needed } if free >= reserve.saturating_add(margin(reserve, needed)) => {
                 State::Enough
             }
-            State::Hit { at } if has_room && now.since(at) >= HIT_PAUSE_MS => State::Trial { since: now },
+            State::Hit { at } if has_room && is_worth_it && now.since(at) >= HIT_PAUSE_MS => {
+                State::Trial { since: now }
+            }
             State::Trial { since } if now.since(since) >= TRIAL_MS => State::Enough,
             same => same,
         };
@@ -115,6 +121,12 @@ impl Room {
         let mut state = self.lock();
         let before = std::mem::replace(&mut *state, State::Hit { at: now });
         self.turn(before, *state, (space.free, self.reserve(space)))
+    }
+
+    /// Whether so many bytes fit at once. Changes nothing: who asks may need much more than records of clients do.
+    pub fn fits(&self, space: Space, bytes: u64, may_use_reserve: bool) -> bool {
+        let kept = if may_use_reserve { 0 } else { self.reserve(space) };
+        space.free >= kept.saturating_add(bytes)
     }
 
     fn turn(&self, before: State, after: State, (free, reserve): (u64, u64)) -> Option<Turn> {
@@ -176,6 +188,14 @@ mod tests {
     }
 
     #[test]
+    fn what_fits_at_once_is_told_without_an_episode() {
+        let room = room(500);
+        assert!(room.fits(free(700), 200, false) && !room.fits(free(700), 201, false));
+        assert!(room.fits(free(700), 700, true) && !room.fits(free(700), 701, true));
+        assert!(!room.is_short());
+    }
+
+    #[test]
     fn somebody_else_fills_the_disk_between_two_appends() {
         let room = room(500);
         assert_eq!(room.measured(free(9_000), 0, NOW), None);
@@ -220,6 +240,15 @@ mod tests {
         assert_eq!(room.measured(free(0), 0, NOW), None);
         assert_eq!(room.failed(free(0), NOW), Some(Turn::Short { free: 0, reserve: 0 }));
         assert_eq!((room.failed(free(0), NOW), room.admit(1)), (None, Admission::Granted));
+        // However long nobody tries, it is not over while nothing is free.
+        let mut now = NOW;
+        for _ in 0..5 {
+            now = now.plus(HIT_PAUSE_MS + TRIAL_MS);
+            assert_eq!(room.measured(free(99), 0, now), None);
+        }
+        assert_eq!(room.measured(free(100), 0, now), None);
+        let over = room.measured(free(100), 0, now.plus(TRIAL_MS));
+        assert_eq!(over, Some(Turn::Enough { free: 100, reserve: 0 }));
     }
 
     /// A quota says of nobody how much is left.

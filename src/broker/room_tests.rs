@@ -14,7 +14,8 @@ use crate::replica::Acks;
 use crate::storage::disk::Disk;
 use crate::storage::log::{AppendError, LogConfig, LogError, Origin};
 use crate::storage::sim_disk::SimDisk;
-use crate::types::{Offset, TopicIdPartition, TopicPartition};
+use crate::types::{Offset, ProducerEpoch, ProducerId, TimestampMs, TopicIdPartition, TopicPartition};
+use crate::wire::batch_builder::BatchBuilder;
 
 const USER: TopicIdPartition = id(1, 0);
 const OFFSETS: TopicIdPartition = id(2, 0);
@@ -86,6 +87,29 @@ fn while_there_is_nothing_but_the_reserve_clients_alone_are_refused() {
     assert!(is_refused(&produce(&mut rig, USER, Origin::Client)), "nobody has looked");
     rig.directory.measure(0, rig.now.monotonic);
     assert_eq!(produce(&mut rig, USER, Origin::Client).expect("appended"), Offset(2));
+}
+
+#[test]
+fn what_is_sent_again_needs_no_room() {
+    let disk = SimDisk::new();
+    let (mut rig, _) = rig(&disk);
+    let mut of_producer = |rig: &mut Rig, sequence| {
+        let mut builder = BatchBuilder::new().producer(ProducerId(7), ProducerEpoch(0), sequence);
+        builder.push(TimestampMs(1000), None, Some(b"v"), &[]);
+        let appends = vec![(USER, builder.build().expect("a batch"))];
+        let gathered = rig.produce(Some(Acks::All), appends);
+        rig.flush();
+        let answers = gathered.all().now_or_never();
+        answers.expect("answered").pop().expect("one answer").map(|produced| produced.base_offset)
+    };
+    assert_eq!(of_producer(&mut rig, 0).expect("appended"), Offset(0));
+    assert_eq!(of_producer(&mut rig, 1).expect("appended"), Offset(1));
+    leave_free(&disk, 0);
+    rig.directory.measure(0, rig.now.monotonic);
+    for sequence in [0, 1] {
+        assert_eq!(of_producer(&mut rig, sequence).expect("it is there"), Offset(i64::from(sequence)));
+        assert!(is_refused(&of_producer(&mut rig, 2)));
+    }
 }
 
 #[test]

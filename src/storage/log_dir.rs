@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::checkpoint::{
-    CLEAN_SHUTDOWN_FILE, CleanShutdown, MetaProperties, OffsetCheckpoint, OffsetFiles, read_clean_shutdown,
-    read_partition_metadata, write_clean_shutdown, write_partition_metadata,
+    CLEAN_SHUTDOWN_FILE, CleanShutdown, MetaProperties, OffsetCheckpoint, OffsetFiles,
+    PARTITION_METADATA_FILE, read_clean_shutdown, read_partition_metadata, write_clean_shutdown,
+    write_partition_metadata,
 };
 use super::disk::{Disk, DiskLock, Space, remove_if_exists};
 use super::locked;
@@ -195,6 +196,17 @@ impl LogDir {
         let path = self.path.join(names::retired(partition, fate, unique));
         self.disk.rename(&self.path_of(partition), &path)?;
         Ok(path)
+    }
+
+    /// Removes the directory of a partition where it is, for there is no room for another name. A crash leaves it to be found
+    /// again as what it was: the file that says so goes last.
+    pub fn remove_in_place(&self, partition: &TopicPartition) -> io::Result<()> {
+        let dir = self.path_of(partition);
+        for entry in self.disk.list(&dir)?.into_iter().filter(|entry| entry.name != PARTITION_METADATA_FILE) {
+            remove_if_exists(&*self.disk, &dir.join(&entry.name))?;
+        }
+        self.disk.sync_dir(&dir)?;
+        self.disk.remove_dir_all(&dir)
     }
 
     /// Makes the names in it durable.

@@ -21,6 +21,7 @@ use super::messages::Compact;
 use super::partitions::{Partition, Partitions};
 use super::retention;
 use crate::config::BrokerConfig;
+use crate::metadata::topics::name::is_internal;
 use crate::storage::checkpoint::OffsetCheckpoint;
 use crate::storage::disk;
 use crate::storage::log::compaction::{
@@ -67,6 +68,9 @@ struct State {
 struct Rest {
     until: MonotonicMs,
     ms: i64,
+    lacks_room: bool,
+    /// The same was said when it last failed.
+    is_told: bool,
 }
 
 /// What the configuration says now.
@@ -229,7 +233,7 @@ impl Shared {
                 true
             }
             Err(error) => {
-                let rest = state.rest(id);
+                let rest = state.rest(id, lacks_room(&error));
                 drop(state);
                 self.note_failure(id, &partition, &error, rest);
                 true
@@ -259,7 +263,7 @@ impl Shared {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    let rest = self.lock().rest(*id);
+                    let rest = self.lock().rest(*id, false);
                     self.note_failure(*id, partition, &CleanError::Read(error), rest);
                 }
             }
@@ -302,11 +306,13 @@ impl Shared {
         if !self.is_hosted(id, partition) {
             return;
         }
-        tracing::warn!(
-            partition = %partition.name,
-            "could not be compacted, and is left as it is for {} s: {error}",
-            rest.ms / 1000
-        );
+        if !rest.is_told {
+            tracing::warn!(
+                partition = %partition.name,
+                "could not be compacted, and is left as it is for {} s: {error}",
+                rest.ms / 1000
+            );
+        }
         if let CleanError::Write(error) = error
             && !disk::is_full(error)
         {
@@ -322,11 +328,21 @@ impl Shared {
 
 impl State {
     /// Has a log rest, longer than the last time.
-    fn rest(&mut self, id: TopicIdPartition) -> Rest {
-        let ms = self.resting.get(&id).map_or(REST_MS, |rest| (rest.ms * 2).min(REST_MAX_MS));
-        let rest = Rest { until: clock::monotonic().plus(ms), ms };
+    fn rest(&mut self, id: TopicIdPartition, lacks_room: bool) -> Rest {
+        let before = self.resting.get(&id);
+        let ms = before.map_or(REST_MS, |rest| (rest.ms * 2).min(REST_MAX_MS));
+        let is_told = lacks_room && before.is_some_and(|rest| rest.lacks_room);
+        let rest = Rest { until: clock::monotonic().plus(ms), ms, lacks_room, is_told };
         self.resting.insert(id, rest);
         rest
+    }
+}
+
+fn lacks_room(error: &CleanError) -> bool {
+    match error {
+        CleanError::NoRoom(_) => true,
+        CleanError::Write(error) => disk::is_full(error),
+        _ => false,
     }
 }
 
@@ -343,6 +359,12 @@ impl Watch for Watching<'_> {
         let goes_on = self.shared.sleep(self.shared.pace.spend(bytes, rate, Instant::now()));
         let is_wanted = self.partition.log_config().compact && self.shared.is_hosted(self.id, self.partition);
         if goes_on && is_wanted { Ok(()) } else { Err(Stopped) }
+    }
+
+    /// What coordinators write may use the reserve, and is made smaller there.
+    fn has_room(&mut self, bytes: u64) -> bool {
+        let may_use_reserve = is_internal(&self.partition.name.topic);
+        self.partition.directory.fits(bytes, may_use_reserve)
     }
 
     fn swap(&mut self, cleaned: Cleaned) -> Result<(), SwapError> {

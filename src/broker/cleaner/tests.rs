@@ -5,7 +5,7 @@ use super::super::flusher::DEFAULT_THREADS;
 use super::super::log_dirs::LogDirs;
 use super::super::mailbox::{Message, mailbox, spawn};
 use super::super::outbox::{Inlets, outlets};
-use super::super::rig::{ME, id, lead, new_host, open_dir};
+use super::super::rig::{ME, id, lead, leave_free, new_host, open_dir};
 use super::super::shard::Shard;
 use super::super::start_tests::layers;
 use super::*;
@@ -13,6 +13,7 @@ use crate::replica::Acks;
 use crate::storage::checkpoint::read_offsets;
 use crate::storage::disk::{Disk, OpenMode, RealDisk};
 use crate::storage::log::{Budgets, LogConfig, Origin};
+use crate::storage::sim_disk::SimDisk;
 use crate::types::{Offset, TimestampMs};
 use crate::wire::batch_builder::BatchBuilder;
 
@@ -29,9 +30,12 @@ struct World {
 impl World {
     /// Partitions of a compacted topic with records of few keys in several segments.
     fn new(count: i32) -> World {
+        World::on(Arc::new(RealDisk), count)
+    }
+
+    fn on(disk: Arc<dyn Disk>, count: i32) -> World {
         let dir = tempfile::tempdir().unwrap();
         let (sender, inbox) = mailbox(8);
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let directory = Directory::new(0, open_dir(&disk, dir.path()), vec![sender.clone()], DEFAULT_THREADS);
         let directory = Arc::new(directory);
         let partitions = Partitions::new(vec![sender]);
@@ -111,9 +115,43 @@ fn a_log_that_cannot_be_compacted_rests_and_holds_up_no_other() {
 #[test]
 fn each_further_failure_is_followed_by_a_longer_rest() {
     let mut state = State::default();
-    let rests: Vec<i64> = (0..9).map(|_| state.rest(id(1, 0)).ms / 1000).collect();
+    let rests: Vec<i64> = (0..9).map(|_| state.rest(id(1, 0), false).ms / 1000).collect();
     assert_eq!(rests, [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]);
-    assert_eq!(state.rest(id(1, 1)).ms, REST_MS);
+    assert_eq!(state.rest(id(1, 1), false).ms, REST_MS);
+}
+
+#[test]
+fn that_there_is_no_room_for_a_log_is_told_once() {
+    let mut state = State::default();
+    let told: Vec<bool> =
+        [true, true, false, false, true, true].map(|lacks| !state.rest(id(1, 0), lacks).is_told).into();
+    assert_eq!(told, [true, false, true, true, true, false]);
+    state.resting.clear();
+    assert!(!state.rest(id(1, 0), true).is_told);
+}
+
+#[test]
+fn a_log_rests_when_there_is_no_room_for_a_group_beyond_the_reserve() {
+    const RESERVE: u64 = 50_000;
+    let disk = SimDisk::new();
+    let world = World::on(Arc::new(disk.clone()), 1);
+    let partition = world.partition(0);
+    partition.directory.keep_free(RESERVE);
+    // A group has some hundred bytes.
+    leave_free(&disk, RESERVE + 50);
+    let (before, used) = (partition.view().size_in_bytes(), disk.used());
+    let cleaner = world.cleaner(&[("log.cleaner.backoff.ms", "5")]);
+    wait_until(|| cleaner.shared.lock().resting.get(&id(1, 0)).is_some_and(|rest| rest.lacks_room));
+    cleaner.stop();
+    assert_eq!((partition.cleaned(), partition.view().size_in_bytes()), (None, before));
+    assert_eq!(disk.used(), used, "nothing was written");
+    assert!(partition.directory.is_online() && !partition.directory.is_short());
+    leave_free(&disk, 20 * RESERVE);
+    let cleaner = world.cleaner(&[("log.cleaner.backoff.ms", "5")]);
+    wait_until(|| partition.cleaned().is_some());
+    cleaner.stop();
+    assert!(partition.view().size_in_bytes() < before / 2);
+    world.close();
 }
 
 #[test]

@@ -139,6 +139,11 @@ impl Log {
         Ok(Appended { log_append_time, ..appended })
     }
 
+    /// Whether a producer sends a batch again that the log took.
+    pub fn holds(&self, records: &[u8]) -> bool {
+        BatchHeader::parse(records).is_ok_and(|header| self.producers.holds(&header))
+    }
+
     fn duplicate(&self, batch: &SequencedBatch) -> Appended {
         Appended {
             first_offset: batch.first_offset(),

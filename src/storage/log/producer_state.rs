@@ -309,6 +309,12 @@ impl ProducerState {
         }
     }
 
+    /// Whether the batch is one of the last that its producer wrote.
+    pub fn holds(&self, header: &BatchHeader) -> bool {
+        let entry = self.producers.get(&header.producer_id);
+        entry.is_some_and(|entry| !header.is_control() && entry.find_duplicate(header).is_some())
+    }
+
     /// Checks a batch that has its offsets but is not written yet. `body` holds its records.
     pub fn check(
         &self,

@@ -50,6 +50,9 @@ pub trait Watch {
     /// So many bytes were read or written. Takes the time that they may take, and says when to stop.
     fn spend(&mut self, bytes: usize) -> Result<(), Stopped>;
 
+    /// Whether up to so many bytes may be written now, for a group of segments.
+    fn has_room(&mut self, bytes: u64) -> bool;
+
     /// Has the log's writer put a compacted segment in its place.
     fn swap(&mut self, cleaned: Cleaned) -> Result<(), SwapError>;
 }
@@ -68,6 +71,8 @@ pub enum CleanError {
     Damaged { path: PathBuf, position: u64, why: DamagedBatch },
     #[error("reading: {0}")]
     Read(io::Error),
+    #[error("there is no room for {0} bytes")]
+    NoRoom(u64),
     #[error("writing: {0}")]
     Write(io::Error),
     #[error(transparent)]
@@ -109,7 +114,11 @@ pub fn clean(
     };
     let mut transactions = Transactions::default();
     for group in basis.view.groups(upto, config).map_err(CleanError::Read)? {
-        stats.bytes_before += group.iter().map(|segment| segment.size()).sum::<u64>();
+        let bytes = group.iter().map(|segment| segment.size()).sum::<u64>();
+        if !pass.watch.has_room(bytes) {
+            return Err(CleanError::NoRoom(bytes));
+        }
+        stats.bytes_before += bytes;
         stats.bytes_after += pass.clean_group(group, &terms, &mut transactions)?;
     }
     // What a crash could undo must not count as done: nobody would look at it again.

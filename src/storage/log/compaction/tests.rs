@@ -135,6 +135,10 @@ impl Watch for Swapping<'_> {
         Ok(())
     }
 
+    fn has_room(&mut self, _: u64) -> bool {
+        true
+    }
+
     fn swap(&mut self, cleaned: Cleaned) -> Result<(), SwapError> {
         self.doomed.push(self.log.swap_in(&cleaned)?);
         Ok(())
@@ -636,6 +640,9 @@ fn a_log_that_was_cut_meanwhile_is_left_alone() {
     impl Watch for Cutting<'_> {
         fn spend(&mut self, _: usize) -> Result<(), Stopped> {
             Ok(())
+        }
+        fn has_room(&mut self, _: u64) -> bool {
+            true
         }
         fn swap(&mut self, cleaned: Cleaned) -> Result<(), SwapError> {
             self.0.truncate_to(self.1, TimestampMs(0)).unwrap();

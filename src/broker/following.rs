@@ -98,10 +98,11 @@ impl Hosted {
         following.owes_word = true;
         let Following { core, committed, leader_counts_flushed, .. } = &mut **following;
         let out = &mut desk.follower_effects;
-        let mut came = Bytes::new();
+        let (mut came, mut told) = (Bytes::new(), None);
         match answer {
             LeaderAnswer::Records { asked, records, high_watermark, log_start, counts_flushed } => {
                 let has_records = !records.is_empty();
+                told = Some((asked.current_leader_epoch, high_watermark));
                 *leader_counts_flushed = counts_flushed;
                 *committed = Some(high_watermark);
                 came = records;
@@ -119,6 +120,9 @@ impl Hosted {
             LeaderAnswer::Bounds { asked, bounds } => core.bounds(&asked, bounds, now, out),
         }
         self.carry_out_follower(&came, desk);
+        if let Some((epoch, high_watermark)) = told {
+            self.note_rebuilt(epoch, high_watermark, desk);
+        }
     }
 
     fn follower_log(&self) -> FollowerLog {
@@ -227,15 +231,19 @@ impl Hosted {
         let result = match result {
             Ok(()) => {
                 tracing::info!(partition = %self.partition.name, "the log is cut to {to}, as its leader has it");
-                self.ledger = Ledger::new(&self.log.view());
-                self.partition.set_cleaned(self.partition.cleaned().map(|cleaned| cleaned.min(to)));
-                // The cut has to be on disk before what comes in its place counts as flushed.
-                self.dirty_since.get_or_insert(desk.now.monotonic);
+                self.note_cut(to, desk);
                 Ok(self.follower_log())
             }
             Err(error) => Err(self.log_failure(&error, desk.now.monotonic)),
         };
         self.report(desk, |core, now, out| core.truncated(result, now, out));
+    }
+
+    pub(super) fn note_cut(&mut self, to: Offset, desk: &Desk) {
+        self.ledger = Ledger::new(&self.log.view());
+        self.partition.set_cleaned(self.partition.cleaned().map(|cleaned| cleaned.min(to)));
+        // The cut has to be on disk before what comes in its place counts as flushed.
+        self.dirty_since.get_or_insert(desk.now.monotonic);
     }
 
     fn tell_stopped(&self, why: Stopped) {

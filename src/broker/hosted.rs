@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::clock::Now;
+use super::damaged::Rebuild;
 use super::flusher;
 use super::following::Following;
 use super::ledger::Ledger;
@@ -70,6 +71,7 @@ pub(super) struct Hosted {
     dirty_appends: usize,
     pub(super) segments_flushed: usize,
     pub(super) last_append: MonotonicMs,
+    pub(super) rebuild: Rebuild,
     /// It is of a topic that coordinators keep their state in, which may use what is kept in reserve.
     is_internal: bool,
     /// It is on the list of partitions to settle at the end of the step.
@@ -98,6 +100,7 @@ impl Hosted {
             dirty_appends: 0,
             segments_flushed: view.segment_count(),
             last_append: desk.now.monotonic,
+            rebuild: Rebuild::default(),
             is_internal,
             is_touched: false,
             log,
@@ -111,9 +114,11 @@ impl Hosted {
     /// Leads or follows from now on.
     pub(super) fn assume(&mut self, role: RoleSpec, desk: &mut Desk) {
         match role {
+            RoleSpec::Rebuild(term) => return self.rebuild(term, desk),
             RoleSpec::Lead(registration) => self.lead(&registration, desk),
             RoleSpec::Follow(term) => self.follow(term, desk),
         }
+        self.rebuild = Rebuild::None;
     }
 
     fn lead(&mut self, registration: &Registration, desk: &mut Desk) {

@@ -178,6 +178,16 @@ impl Lifecycle {
         Ok(())
     }
 
+    /// Has the cluster do without replicas of this broker; comes with those that it can do without.
+    pub async fn give_up(&self, ids: Vec<TopicIdPartition>) -> Result<Vec<TopicIdPartition>, LifecycleError> {
+        let (id, epoch) = (self.shared.identity.id, self.epoch());
+        let config = Arc::clone(&self.shared.parts.config);
+        let decide = move |image: &Image| {
+            topics::give_up_replicas(image, id, epoch, &ids, config.at(image).election_defaults())
+        };
+        Ok(self.shared.parts.metadata.run(decide).await??)
+    }
+
     /// Resolves, with the reason, when this process can no longer be the broker.
     pub async fn ousted(&self) -> String {
         let mut heard = self.shared.heard.subscribe();

@@ -20,7 +20,7 @@ use super::messages::{
 use super::partitions::Partition;
 use super::shard::Shard;
 use crate::storage::log::producer_state::ActiveProducer;
-use crate::storage::log::{Log, LogConfig};
+use crate::storage::log::{Damage, Log, LogConfig};
 use crate::types::{MonotonicMs, TopicIdPartition};
 
 /// At most so many messages make one step.
@@ -41,6 +41,8 @@ pub enum Message {
     /// Delete some of the segments that a partition keeps no longer; the answer is whether there are more.
     Retain(TopicIdPartition, oneshot::Sender<bool>),
     Compact(TopicIdPartition, Box<Compact>),
+    /// A reader has found damage in a partition's log.
+    Damaged(TopicIdPartition, Damage),
     /// Take over a partition whose log is open.
     Host(Box<Host>),
     /// Lead or follow from now on.

@@ -176,6 +176,8 @@ pub enum RoleSpec {
     Lead(Registration),
     /// The term's leader is `NONE` while the partition has none.
     Follow(Term),
+    /// The same for a replica that is damaged: it has to have its records from the leader again.
+    Rebuild(Term),
 }
 
 /// What a follower wants from its leader now, for whoever fetches.

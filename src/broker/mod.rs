@@ -14,6 +14,8 @@ pub mod messages;
 pub mod shard;
 mod hosted;
 mod following;
+mod damaged;
+pub mod repairs;
 mod upkeep;
 pub mod outbox;
 mod owed;
@@ -58,6 +60,8 @@ mod room_tests;
 mod shard_tests;
 #[cfg(test)]
 mod replication_tests;
+#[cfg(test)]
+mod damaged_tests;
 #[cfg(test)]
 mod start_tests;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What a shard tells the rest of the broker of its own accord: what its followers want from their leaders, and the in-sync
-//! sets that its leaders want. Gathered during a step and sent at its end.
+//! What a shard tells the rest of the broker of its own accord: what its followers want from their leaders, the in-sync
+//! sets that its leaders want, and which replicas are damaged. Gathered during a step and sent at its end.
 //!
 //! Must not know connections or the controller. Invariant: what a shard says of a partition to one leader's fetcher arrives in
 //! the order in which it was said.
@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 
 use super::messages::{IsrProposal, PartitionWants};
+use super::repairs::Repair;
 use crate::types::NodeId;
 
 /// Where shards send. Cheap to clone; all shards of a broker share it.
@@ -18,6 +19,7 @@ pub struct Outlets {
     routes: Arc<Mutex<HashMap<NodeId, mpsc::UnboundedSender<Vec<PartitionWants>>>>>,
     leaders: mpsc::UnboundedSender<LeaderInlet>,
     proposals: mpsc::UnboundedSender<Vec<IsrProposal>>,
+    repairs: mpsc::UnboundedSender<Repair>,
 }
 
 /// What followers want from one leader, from the first time that there is such a leader on.
@@ -32,14 +34,21 @@ pub struct LeaderInlet {
 pub struct Inlets {
     pub leaders: mpsc::UnboundedReceiver<LeaderInlet>,
     pub proposals: mpsc::UnboundedReceiver<Vec<IsrProposal>>,
+    pub repairs: mpsc::UnboundedReceiver<Repair>,
 }
 
 /// Both ends of what the shards of one broker tell.
 pub fn outlets() -> (Outlets, Inlets) {
     let (leader_sender, leaders) = mpsc::unbounded_channel();
     let (proposal_sender, proposals) = mpsc::unbounded_channel();
-    let outlets = Outlets { routes: Arc::default(), leaders: leader_sender, proposals: proposal_sender };
-    (outlets, Inlets { leaders, proposals })
+    let (repair_sender, repairs) = mpsc::unbounded_channel();
+    let outlets = Outlets {
+        routes: Arc::default(),
+        leaders: leader_sender,
+        proposals: proposal_sender,
+        repairs: repair_sender,
+    };
+    (outlets, Inlets { leaders, proposals, repairs })
 }
 
 impl Outlets {
@@ -77,6 +86,11 @@ impl Outbox {
 
     pub(super) fn propose(&mut self, proposal: IsrProposal) {
         self.proposals.push(proposal);
+    }
+
+    /// So rare that it is not gathered.
+    pub(super) fn repair(&self, repair: Repair) {
+        let _ = self.outlets.repairs.send(repair);
     }
 
     /// Sends what was gathered, in order.

@@ -4,6 +4,7 @@
 //! table from before its shard takes it over until after its shard has let go of it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
@@ -23,7 +24,7 @@ use super::reply::{Gathered, gather};
 use super::waiters::Waiters;
 use crate::replica::Acks;
 use crate::storage::log::producer_state::{ActiveProducer, Coordinated, FirstBatch, Guard};
-use crate::storage::log::{Log, LogConfig, LogView, LogViews, Origin};
+use crate::storage::log::{Damage, Log, LogConfig, LogView, LogViews, Origin};
 use crate::types::{LeaderEpoch, NodeId, Offset, TopicIdPartition, TopicPartition};
 
 /// What this broker is for a partition.
@@ -149,6 +150,21 @@ impl Partition {
 
     pub(super) fn set_cleaned(&self, upto: Option<Offset>) {
         self.cleaned.store(upto.unwrap_or(Offset::UNKNOWN).0, Ordering::Release);
+    }
+
+    /// A read of the log has failed. Damage is for its shard to deal with, the first time that it is found.
+    pub fn note_unreadable(&self, error: &io::Error) {
+        if let Some(damage) = Damage::of(error) {
+            self.note_damage(damage);
+        }
+    }
+
+    pub(super) fn note_damage(&self, damage: &Damage) {
+        if !damage.is_known() {
+            for shard in self.directory.shards() {
+                shard.send_event(Message::Damaged(self.id, damage.clone()));
+            }
+        }
     }
 
     /// The log as it is now.

@@ -40,6 +40,11 @@ impl ReadReplicas {
         self.0.store(entries.collect::<Vec<_>>().into());
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.load().is_empty()
+    }
+
     /// Among those who have `offset` and are `eligible`, the one that has most.
     pub fn best(&self, offset: Offset, eligible: impl Fn(NodeId) -> bool) -> Option<NodeId> {
         let known = self.0.load();

@@ -20,11 +20,11 @@ use super::messages::{Host, RoleSpec};
 use super::partitions::{Partition, Partitions};
 use super::settings::TopicSettings;
 use crate::metadata::reconcile::{Changes, Reconfigured, Replica, Stop, changes};
-use crate::metadata::topics::LeaderRecoveryState;
+use crate::metadata::topics::{LeaderRecoveryState, PartitionRegistration};
 use crate::metadata::{Image, ImageVersion};
 use crate::replica::{BrokerStanding, Registration, Term};
 use crate::storage::log::{Log, LogConfig};
-use crate::types::{DirectoryId, NodeId, TopicIdPartition};
+use crate::types::{DirectoryId, NodeId, TopicIdPartition, directory_id};
 
 /// How long a partition that could not be opened waits for the next attempt: the disk may have room again.
 const RETRY: Duration = Duration::from_secs(10);
@@ -190,7 +190,9 @@ impl Reconciler {
             match result {
                 Ok(opened) => {
                     let directory = opened.directory.id();
-                    if replica.registration.directory(self.me) != Some(directory) {
+                    let assigned = replica.registration.directory(self.me);
+                    // One that was given up is in its place again when it is whole.
+                    if ![Some(directory), Some(directory_id::LOST)].contains(&assigned) {
                         placed.push((replica.id, directory));
                     }
                     hosts.push(self.host(&replica, opened, image));
@@ -264,9 +266,12 @@ impl Reconciler {
         if registration.leader != self.me {
             let may_lack_committed = registration.leader_recovery_state == LeaderRecoveryState::Recovering;
             let (leader, lossy_epoch) = (registration.leader, registration.lossy_epoch);
-            return RoleSpec::Follow(Term { leader, leader_epoch, lossy_epoch, may_lack_committed });
+            let term = Term { leader, leader_epoch, lossy_epoch, may_lack_committed };
+            let is_lost = registration.directory(self.me) == Some(directory_id::LOST);
+            return if is_lost { RoleSpec::Rebuild(term) } else { RoleSpec::Follow(term) };
         }
-        let replicas = registration.replicas.iter().map(|node| (*node, standing(*node, image))).collect();
+        let standing = |node: &NodeId| (*node, standing(*node, registration, image));
+        let replicas = registration.replicas.iter().map(standing).collect();
         let isr = registration.isr.clone();
         RoleSpec::Lead(Registration { leader_epoch, partition_epoch, replicas, isr })
     }
@@ -343,10 +348,12 @@ fn warn_of(settings: &TopicSettings, before: Option<&TopicSettings>) {
 type Jobs = Vec<(Replica, Arc<LogConfig>)>;
 type Results = Vec<Result<Opened, OpenError>>;
 
-fn standing(node: NodeId, image: &Image) -> BrokerStanding {
+fn standing(node: NodeId, of: &PartitionRegistration, image: &Image) -> BrokerStanding {
+    // A replica that is being rebuilt cannot join.
+    let is_lost = of.directory(node) == Some(directory_id::LOST);
     match image.brokers.get(node) {
         None => BrokerStanding::Absent,
-        Some(broker) if broker.fenced => BrokerStanding::Fenced(broker.epoch),
+        Some(broker) if broker.fenced || is_lost => BrokerStanding::Fenced(broker.epoch),
         Some(broker) if broker.in_controlled_shutdown => BrokerStanding::Leaving(broker.epoch),
         Some(broker) => BrokerStanding::Active(broker.epoch),
     }

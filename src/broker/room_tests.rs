@@ -93,7 +93,7 @@ fn while_there_is_nothing_but_the_reserve_clients_alone_are_refused() {
 fn what_is_sent_again_needs_no_room() {
     let disk = SimDisk::new();
     let (mut rig, _) = rig(&disk);
-    let mut of_producer = |rig: &mut Rig, sequence| {
+    let of_producer = |rig: &mut Rig, sequence| {
         let mut builder = BatchBuilder::new().producer(ProducerId(7), ProducerEpoch(0), sequence);
         builder.push(TimestampMs(1000), None, Some(b"v"), &[]);
         let appends = vec![(USER, builder.build().expect("a batch"))];

@@ -140,6 +140,7 @@ impl Shard {
                 let _ = reply.send(more);
             }
             Message::Compact(id, compact) => self.with(id, |hosted, desk| hosted.compact(*compact, desk)),
+            Message::Damaged(id, damage) => self.with(id, |hosted, desk| hosted.note_damage(&damage, desk)),
             Message::Host(host) => self.host(*host),
             Message::Assume(id, role) => self.with(id, |hosted, desk| hosted.assume(role, desk)),
             Message::Configure(id, log, config) => {

@@ -34,6 +34,7 @@ use super::partitions::{Partition, Partitions};
 use super::peer_silence::PeerSilence;
 use super::producer_ids::ProducerIds;
 use super::reconciler::{Chore, Reconciled, Reconciler};
+use super::repairs;
 use super::retention::{self, Retention, RetentionTimes};
 use super::shard::Shard;
 use super::stall::{DiskWaits, StallLimits};
@@ -170,12 +171,12 @@ pub async fn start(
         silence: silence.clone(),
     };
     // A broker catches up before it says that it serves.
-    let [fetching, altering] = replicate(fetching, controller.separate(), inlets);
+    let [fetching, altering, repairing] = replicate(fetching, controller.separate(), inlets, &lifecycle);
     reconciler.catch_up(metadata.image()).await;
     tell_strays(&dirs);
     let upkeep = start_upkeep(config.clone(), &partitions, &checkpoints)?;
     let (producer_ids, give_out) = ProducerIds::new(metadata.clone(), id, epoch_of(&lifecycle));
-    let mut tasks = vec![beat, fetching, altering, tokio::spawn(give_out)];
+    let mut tasks = vec![beat, fetching, altering, repairing, tokio::spawn(give_out)];
     let departures = follow(reconciler, &metadata, &mut tasks);
     tasks.extend(look_after(&dirs, &lifecycle, failure, to_do));
     let keeping = keeper_parts(id, metadata, config, (partitions.clone(), reconciled.clone(), lease));
@@ -256,12 +257,19 @@ impl Upkeep {
 }
 
 /// The tasks that carry what shards tell other brokers and the controller.
-fn replicate(fetching: FetcherContext, controller: ControllerChannel, inlets: Inlets) -> [JoinHandle<()>; 2] {
-    let FetcherContext { me, epoch, partitions, .. } = fetching.clone();
+fn replicate(
+    fetching: FetcherContext,
+    controller: ControllerChannel,
+    inlets: Inlets,
+    lifecycle: &Lifecycle,
+) -> [JoinHandle<()>; 3] {
+    let FetcherContext { me, epoch, partitions, metadata, .. } = fetching.clone();
+    let Inlets { leaders, proposals, repairs } = inlets;
     let altering = IsrChanges { me, epoch, controller, partitions };
     [
-        tokio::spawn(fetcher::driver::run(fetching, inlets.leaders)),
-        tokio::spawn(altering.run(inlets.proposals)),
+        tokio::spawn(fetcher::driver::run(fetching, leaders)),
+        tokio::spawn(altering.run(proposals)),
+        tokio::spawn(repairs::run(me, lifecycle.clone(), metadata.subscribe(), repairs)),
     ]
 }
 

@@ -8,7 +8,7 @@ use super::election::ElectionDefaults;
 use super::partition_change::PartitionChange;
 use super::topics::{LeaderRecoveryState, PartitionRegistration};
 use super::{Decision, Draft, Image, Record};
-use crate::types::{BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicIdPartition};
+use crate::types::{BrokerEpoch, LeaderEpoch, NodeId, PartitionEpoch, TopicIdPartition, directory_id};
 use std::collections::BTreeSet;
 
 /// What a leader wants a partition to be.
@@ -42,6 +42,8 @@ pub enum Ineligible {
     ShuttingDown,
     #[error("fenced")]
     Fenced,
+    #[error("given up because it was damaged, and not whole yet")]
+    Lost,
     #[error("of epoch {current}, not {given}")]
     OtherEpoch { given: BrokerEpoch, current: BrokerEpoch },
 }
@@ -120,7 +122,9 @@ fn change(
     check_asker(partition, leader, proposal)?;
     check_isr(partition, leader, proposal)?;
     for &(broker, epoch) in &proposal.isr {
-        if let Some(reason) = ineligible(image, broker, epoch) {
+        let is_lost = partition.directory(broker) == Some(directory_id::LOST);
+        let reason = ineligible(image, broker, epoch).or(is_lost.then_some(Ineligible::Lost));
+        if let Some(reason) = reason {
             return Err(AlterPartitionError::IneligibleReplica { broker, reason });
         }
     }

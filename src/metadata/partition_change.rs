@@ -45,6 +45,7 @@ pub(super) struct PartitionChange<'a> {
     isr: Vec<NodeId>,
     elr: Vec<NodeId>,
     recovery: LeaderRecoveryState,
+    begins_term: bool,
 }
 
 /// What an election found.
@@ -79,6 +80,7 @@ impl<'a> PartitionChange<'a> {
             isr: partition.isr.clone(),
             elr: partition.elr.clone(),
             recovery: partition.leader_recovery_state,
+            begins_term: false,
         }
     }
 
@@ -116,6 +118,12 @@ impl<'a> PartitionChange<'a> {
 
     pub(super) fn isr(mut self, isr: Vec<NodeId>) -> Self {
         self.isr = isr;
+        self
+    }
+
+    /// A new leader epoch begins, also when the leader stays.
+    pub(super) fn new_term(mut self) -> Self {
+        self.begins_term = true;
         self
     }
 
@@ -295,7 +303,7 @@ impl<'a> PartitionChange<'a> {
             record.isr.as_ref().is_some_and(|isr| before.isr.iter().any(|replica| !isr.contains(&replica.0)));
         let shrink_counts = !self.image.metadata_version().keeps_leader_epoch_on_isr_shrink();
         if record.leader == PartitionChangeRecord::LEADER_AS_BEFORE
-            && (loses_replicas || (shrinks && shrink_counts))
+            && (self.begins_term || loses_replicas || (shrinks && shrink_counts))
         {
             record.leader = before.leader.0;
         }

@@ -44,6 +44,8 @@ const RECORD_COUNT_AT: usize = 57;
 
 /// The bytes up to and including the magic, which tell size and format.
 const SIZE_AND_MAGIC_LEN: usize = MAGIC_AT + 1;
+/// Where a legacy message has its checksum.
+const LEGACY_CRC_AT: usize = 12;
 /// The least length of a legacy message; anything shorter is no batch of any format.
 const LEGACY_LENGTH_MIN: i32 = 14;
 
@@ -348,6 +350,15 @@ pub fn magic_and_size(bytes: &[u8]) -> Result<(i8, usize), BatchError> {
         return Err(BatchError::UnknownMagic(magic));
     }
     Ok((magic, LOG_OVERHEAD + length as usize))
+}
+
+/// Whether `bytes` begin with a whole message of an old format, whose checksum is another than that of batches.
+pub fn is_legacy_message(bytes: &[u8]) -> bool {
+    let Ok((magic, size)) = magic_and_size(bytes) else { return false };
+    let Some(covered) = bytes.get(MAGIC_AT..size).filter(|_| magic < MAGIC) else { return false };
+    let mut crc = flate2::Crc::new();
+    crc.update(covered);
+    crc.sum() == i32_at(bytes, LEGACY_CRC_AT) as u32
 }
 
 /// One batch inside a byte range.

@@ -3,6 +3,7 @@
 //!
 //! Invariant: the bytes of a round stay within its limit, save that its first batch comes whole.
 
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use crate::broker::serving::{ReadFrom, ReadRefused, led_view, limit, read, repli
 use crate::broker::waiters::Bound;
 use crate::metadata::Image;
 use crate::replica::{EpochEnd, FollowerFetch};
-use crate::storage::log::{AbortedTxn, LogView, ReadPlan};
+use crate::storage::log::{AbortedTxn, Damage, LogView, ReadPlan};
 use crate::types::{BrokerEpoch, ErrorCode, LeaderEpoch, NodeId, Offset, TopicIdPartition};
 use crate::wire::batch::BatchHeader;
 
@@ -315,10 +316,7 @@ fn read_view(
     let records = match read(&view, from, reading.bound, max_bytes, is_first) {
         Ok(records) => records,
         Err(ReadRefused::OutOfRange) => return Err(ErrorCode::OffsetOutOfRange),
-        Err(ReadRefused::Io(error)) => {
-            tracing::error!(partition = %led.partition.name, %error, "cannot read the log");
-            return Err(ErrorCode::KafkaStorageError);
-        }
+        Err(ReadRefused::Io(error)) => return Err(unreadable(&led, &error)),
     };
     let aborted = reading.committed_only.then(Vec::new);
     let counts_flushed = reading.replica != NodeId::NONE && led.partition.counts_flushed();
@@ -328,6 +326,17 @@ fn read_view(
         data.aborted = Some(aborted_in(&data, wanted.fetch_offset)?);
     }
     Ok(data)
+}
+
+/// Of damage its shard tells, once. Where another replica is about to lead, the reader comes again; elsewhere it must know.
+fn unreadable(led: &Led, error: &io::Error) -> ErrorCode {
+    led.partition.note_unreadable(error);
+    if Damage::of(error).is_none() {
+        tracing::error!(partition = %led.partition.name, %error, "cannot read the log");
+        return ErrorCode::KafkaStorageError;
+    }
+    let is_alone = led.partition.leadership().role == Role::Leader && led.partition.read_replicas.is_empty();
+    if is_alone { ErrorCode::CorruptMessage } else { ErrorCode::KafkaStorageError }
 }
 
 /// The aborted transactions that overlap what was read.

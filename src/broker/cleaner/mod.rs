@@ -313,6 +313,9 @@ impl Shared {
                 rest.ms / 1000
             );
         }
+        if let CleanError::Damaged(damage) = error {
+            partition.note_damage(damage);
+        }
         if let CleanError::Write(error) = error
             && !disk::is_full(error)
         {

@@ -72,7 +72,7 @@ pub(super) fn load<M: Machine>(
         }
         let batches = match view.read(next, chunk, view.log_end, true) {
             Ok(ReadPlan::Ready(pieces)) => joined(&pieces),
-            Ok(ReadPlan::Cold(cold)) => cold.run()?,
+            Ok(ReadPlan::Cold(cold)) => cold.run().inspect_err(|error| partition.note_unreadable(error))?,
             // Records were deleted, or the log was cut, which the next look at the term tells.
             Err(ReadError::OutOfRange { log_start, .. }) => {
                 next = next.max(log_start).min(view.log_end);

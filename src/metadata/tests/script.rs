@@ -106,6 +106,7 @@ impl Script {
                 self.commit(decision)
             }
             "place" => self.place(&args),
+            "give-up" => self.give_up(&args),
             "create" => self.create(&args),
             "delete" => self.delete(&args),
             "grow" => self.grow(&args),
@@ -217,6 +218,17 @@ impl Script {
         let assignments = [(at, args.ids("dir")[0])];
         let decision =
             topics::assign_directories(&self.cluster.image, args.node(), epoch, &assignments, self.defaults);
+        self.commit(decision)
+    }
+
+    /// `give-up BROKER TOPIC-ID INDEX`
+    fn give_up(&mut self, args: &Args<'_>) -> String {
+        let topic_id = Uuid::from_u128(args.names[1].parse().expect("a topic id"));
+        let partition = PartitionIndex(args.names[2].parse().expect("an index"));
+        let damaged = [TopicIdPartition { topic_id, partition }];
+        let epoch = args.int("epoch").map_or_else(|| self.epoch(args.node()), BrokerEpoch);
+        let decision =
+            topics::give_up_replicas(&self.cluster.image, args.node(), epoch, &damaged, self.defaults);
         self.commit(decision)
     }
 

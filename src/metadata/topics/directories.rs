@@ -4,8 +4,9 @@ use crate::metadata::brokers::{BrokerEpochError, check_epoch};
 use crate::metadata::election::{BrokerChange, ElectionDefaults};
 use crate::metadata::partition_change::PartitionChange;
 use crate::metadata::record::Record;
+use crate::metadata::topics::PartitionRegistration;
 use crate::metadata::{Decision, Draft, Image};
-use crate::types::{BrokerEpoch, DirectoryId, NodeId, TopicIdPartition};
+use crate::types::{BrokerEpoch, DirectoryId, NodeId, TopicIdPartition, directory_id};
 use crate::wire::messages::metadata::PartitionChangeRecord;
 
 /// Why a replica's directory is not taken down.
@@ -49,6 +50,60 @@ pub fn assign_directories(
         }
     }
     draft.decision(Ok(outcomes))
+}
+
+/// Whether another replica that is in sync can serve the partition, so that what this broker has of it can be done without.
+pub fn can_do_without(image: &Image, broker: NodeId, partition: &PartitionRegistration) -> bool {
+    image.metadata_version().has_directories()
+        && partition.isr.iter().filter(|replica| **replica != broker).any(|replica| {
+            let directory = partition.directory(*replica).unwrap_or(directory_id::LOST);
+            let registered = image.brokers.get(*replica);
+            registered.is_some_and(|registered| registered.is_active() && registered.has_online(directory))
+        })
+}
+
+/// Gives up replicas of `broker` that are damaged, where others are in sync. Such a replica is in no directory until it is whole
+/// again, and a new term of the leader begins, for it will not have what it has told in this one. Replies with those that were
+/// given up.
+pub fn give_up_replicas(
+    image: &Image,
+    broker: NodeId,
+    epoch: BrokerEpoch,
+    damaged: &[TopicIdPartition],
+    defaults: ElectionDefaults,
+) -> Decision<Result<Vec<TopicIdPartition>, BrokerEpochError>> {
+    if let Err(error) = check_epoch(image, broker, epoch) {
+        return Decision::reply(Err(error));
+    }
+    let mut draft = Draft::new(image);
+    let mut given_up = Vec::with_capacity(damaged.len());
+    for &at in damaged {
+        let partition = draft.image.topics.partition(at.topic_id, at.partition);
+        if !partition.is_some_and(|partition| can_do_without(&draft.image, broker, partition)) {
+            continue;
+        }
+        // Otherwise it is given up already.
+        if let Ok(Some(lost)) = assign_one(&draft.image, broker, at, directory_id::LOST) {
+            draft.add(lost);
+            let left = begins_anew(&draft.image, broker, at, defaults);
+            left.into_iter().for_each(|record| draft.add(record));
+            given_up.push(at);
+        }
+    }
+    draft.decision(Ok(given_up))
+}
+
+/// What a partition becomes when one replica has to begin anew.
+fn begins_anew(
+    image: &Image,
+    broker: NodeId,
+    at: TopicIdPartition,
+    defaults: ElectionDefaults,
+) -> Option<Record> {
+    let topic = image.topics.by_id(at.topic_id)?;
+    let partition = topic.partition(at.partition)?;
+    let change = PartitionChange::new(image, topic, at.partition, partition, defaults);
+    change.broker(BrokerChange::LosesData(broker)).new_term().record()
 }
 
 /// What the loss of one replica makes of a partition.

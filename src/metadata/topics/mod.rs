@@ -16,7 +16,9 @@ pub use create::{
     create_topics,
 };
 pub use delete::{DeleteTopicError, DeleteTopicsReply, DeletedTopic, TopicRef, delete_topics};
-pub use directories::{AssignDirectoriesReply, AssignDirectoryError, assign_directories};
+pub use directories::{
+    AssignDirectoriesReply, AssignDirectoryError, assign_directories, can_do_without, give_up_replicas,
+};
 pub use grow::{CreatePartitionsError, CreatePartitionsReply, MorePartitions, create_partitions};
 pub(super) use partition::raw;
 pub use partition::{LeaderRecoveryState, PartitionRegistration};

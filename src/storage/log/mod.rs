@@ -33,6 +33,7 @@ pub mod txn_index;
 pub mod validate;
 
 mod batch_scan;
+mod damage;
 mod epoch_recovery;
 mod indexing;
 mod index_file;
@@ -64,6 +65,7 @@ use thiserror::Error;
 
 pub use append::{AppendError, Appended, Origin};
 pub use config::{CompressionPolicy, LogConfig};
+pub use damage::Damage;
 pub use epoch_cache::{EpochCache, EpochEntry};
 use flush::Changes;
 pub use flush::{FlushWork, Flushed};
@@ -315,6 +317,7 @@ impl Log {
             high_watermark,
             flushed,
             log_end,
+            truncations: self.truncations,
             epochs: self.epochs.clone(),
             segments: self.segments.clone(),
             tail: self.tail.clone(),

@@ -236,6 +236,7 @@ fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: 
         high_watermark: log_start,
         flushed,
         log_end,
+        truncations: 0,
         epochs: epochs.clone(),
         segments: segments.clone(),
         tail: tail.clone(),

@@ -1,14 +1,14 @@
 //! Reading batches from segment files: the cold half of a fetch, and the walk over headers that searches need. Blocks on the
 //! disk. Must not know what may be shown to whom.
 //!
-//! Invariant: what is returned are whole batches, in order.
+//! Invariant: what is returned are whole batches, in order, and as they were written.
 
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::damage::{Damage, check_offsets};
 use super::segment::Segment;
 use super::view::segment_of;
 use crate::storage::disk::DiskFile;
@@ -25,14 +25,26 @@ const SLACK: usize = 8 << 10;
 #[derive(Debug)]
 pub struct ColdRead {
     pub(super) segments: Arc<[Arc<Segment>]>,
+    pub(super) log_end: Offset,
+    pub(super) truncations: u32,
     pub(super) from: Offset,
     pub(super) max_bytes: usize,
     pub(super) upto: Offset,
     pub(super) min_one_batch: bool,
 }
 
+/// The batch that a read begins with.
+struct First {
+    header: BatchHeader,
+    /// Where it starts in the file.
+    position: u64,
+    /// Where the batch before it ended, or a bound below.
+    after: Offset,
+}
+
 impl ColdRead {
-    /// Reads the batches, of one segment at most.
+    /// Reads the batches, of one segment at most. Every batch is checked: what was damaged is not handed on, and fails the read
+    /// when it comes first ([`Damage`]).
     pub fn run(&self) -> io::Result<Bytes> {
         for segment in &self.segments[segment_of(&self.segments, self.from)..] {
             if segment.base() >= self.upto {
@@ -46,8 +58,18 @@ impl ColdRead {
         Ok(Bytes::new())
     }
 
-    fn read_segment(&self, segment: &Segment) -> io::Result<Option<Bytes>> {
+    fn read_segment(&self, segment: &Arc<Segment>) -> io::Result<Option<Bytes>> {
         let start = segment.search_from(self.from)?;
+        match self.read_from(segment, start) {
+            // Read once more, from the segment's start: an index can lead astray, and so can a single read.
+            Err(error) if Damage::of(&error).is_some_and(|damage| !damage.is_known()) => {
+                self.read_from(segment, 0).map_err(told_from_legacy)
+            }
+            result => result,
+        }
+    }
+
+    fn read_from(&self, segment: &Arc<Segment>, start: u64) -> io::Result<Option<Bytes>> {
         let size = segment.size();
         let file = segment.log_file().get()?;
         let wanted = self.max_bytes.max(HEADER_LEN).saturating_add(SLACK);
@@ -56,59 +78,118 @@ impl ColdRead {
         read_more(&mut bytes, &*file, wanted, start)?;
 
         // Skip to the batch that holds `from`; a large batch before it may fill all that was read.
-        let mut skip = 0;
-        let header = loop {
-            match bytes.rest(skip).map(BatchHeader::parse) {
-                Some(Ok(header)) if header.last_offset() >= self.from => break header,
-                Some(Ok(header)) => skip += header.size_in_bytes(),
+        let (mut skip, mut after, mut before) = (0, segment.base(), None);
+        loop {
+            let position = start + skip as u64;
+            let (header, is_here) = match bytes.rest(skip).map(BatchHeader::parse) {
+                Some(Ok(header)) => (header, true),
+                Some(Err(BatchError::Truncated { .. })) | None if position >= size => return Ok(None),
                 Some(Err(BatchError::Truncated { .. })) | None => {
-                    let position = start + skip as u64;
-                    if position >= size {
-                        return Ok(None);
+                    match read_header(&*file, position)
+                        .map_err(|error| self.explain(error, segment, position))?
+                    {
+                        Some(header) => (header, false),
+                        None => return Ok(None),
                     }
-                    let Some(header) = header_at(&*file, position, size)? else { return Ok(None) };
-                    if header.last_offset() >= self.from {
-                        bytes.discard_front(skip);
-                        return self.cut(bytes, 0, &header, &*file, position..size).map(Some);
-                    }
-                    skip += header.size_in_bytes();
                 }
-                Some(Err(error)) => return Err(corrupt(segment, start + skip as u64, error)),
+                Some(Err(error)) => return Err(self.damage(segment, position, error)),
+            };
+            check_offsets(&header, after..self.log_end).map_err(|why| self.damage(segment, position, why))?;
+            if position + header.size_in_bytes() as u64 > size {
+                let (needed, available) = (header.size_in_bytes(), to_usize(size - position));
+                return Err(self.damage(segment, position, BatchError::Truncated { needed, available }));
             }
-        };
-        self.cut(bytes, skip, &header, &*file, start + skip as u64..size).map(Some)
+            if header.last_offset() >= self.from {
+                if header.base_offset > self.from
+                    && let Some((position, before)) = before
+                {
+                    // Compaction leaves gaps. But perhaps it only tells a wrong end.
+                    self.check_crc(&*file, segment, position, &before)?;
+                }
+                if !is_here {
+                    bytes.discard_front(skip);
+                    skip = 0;
+                }
+                let first = First { header, position, after };
+                return self.cut(bytes, skip, &first, segment, (&*file, size)).map(Some);
+            }
+            before = Some((position, header));
+            after = header.next_offset();
+            skip += header.size_in_bytes();
+        }
     }
 
-    /// What may be returned of `bytes` from the batch `first` on, which starts at `skip`; in the file it starts the
-    /// range `rest` that ends with the segment.
+    /// What may be returned of `bytes` from the first batch on, which starts at `skip`; the file has `size` bytes.
     fn cut(
         &self,
         mut bytes: Buffer,
         skip: usize,
-        first: &BatchHeader,
-        file: &dyn DiskFile,
-        rest: Range<u64>,
+        first: &First,
+        segment: &Arc<Segment>,
+        (file, size): (&dyn DiskFile, u64),
     ) -> io::Result<Bytes> {
-        let first_size = first.size_in_bytes();
-        if first.last_offset() >= self.upto || (first_size > self.max_bytes && !self.min_one_batch) {
+        let first_size = first.header.size_in_bytes();
+        // The end that it tells may be damaged.
+        let is_beyond = first.header.last_offset() >= self.upto;
+        if !is_beyond && first_size > self.max_bytes && !self.min_one_batch {
             return Ok(Bytes::new());
         }
-        let budget = self.max_bytes.max(first_size);
+        let budget = if is_beyond { first_size } else { self.max_bytes.max(first_size) };
         // Complete the answer when the batches that were skipped, or a large first one, took its room.
         let have = bytes.len().saturating_sub(skip);
-        let missing = budget.min(to_usize(rest.end - rest.start)).saturating_sub(have);
+        let missing = budget.min(to_usize(size - first.position)).saturating_sub(have);
         if missing > 0 {
-            read_more(&mut bytes, file, missing, rest.start + have as u64)?;
+            read_more(&mut bytes, file, missing, first.position + have as u64)?;
         }
-        let mut end = skip;
+        let (mut end, mut after) = (skip, first.after);
         while let Some(Ok(header)) = bytes.rest(end).map(BatchHeader::parse) {
             let next = end + header.size_in_bytes();
-            if header.last_offset() >= self.upto || next - skip > budget || next > bytes.len() {
+            if end > skip && (header.last_offset() >= self.upto || next - skip > budget || next > bytes.len())
+            {
                 break;
             }
-            end = next;
+            let checked = header.check_crc(bytes.rest(end).unwrap_or_default());
+            match checked.and_then(|()| check_offsets(&header, after..self.log_end)) {
+                Ok(()) if is_beyond => return Ok(Bytes::new()),
+                Ok(()) => (end, after) = (next, header.next_offset()),
+                Err(why) if end == skip => return Err(self.damage(segment, first.position, why)),
+                // The next read begins with it.
+                Err(_) => break,
+            }
         }
         Ok(bytes.freeze(skip..end))
+    }
+
+    fn check_crc(
+        &self,
+        file: &dyn DiskFile,
+        segment: &Arc<Segment>,
+        position: u64,
+        header: &BatchHeader,
+    ) -> io::Result<()> {
+        let batch = file.read_vec(header.size_in_bytes(), position)?;
+        header.check_crc(&batch).map_err(|why| self.damage(segment, position, why))
+    }
+
+    fn damage(&self, segment: &Arc<Segment>, position: u64, why: BatchError) -> io::Error {
+        Damage::new(segment, position, why, self.truncations).into()
+    }
+
+    fn explain(&self, error: HeaderError, segment: &Arc<Segment>, position: u64) -> io::Error {
+        match error {
+            HeaderError::Batch(why) => self.damage(segment, position, why),
+            HeaderError::Io(error) => error,
+        }
+    }
+}
+
+/// What Kafka wrote in an old format is no damage: no other replica has anything else.
+fn told_from_legacy(error: io::Error) -> io::Error {
+    match Damage::of(&error) {
+        Some(damage) if damage.is_legacy_message() => {
+            io::Error::new(io::ErrorKind::InvalidData, damage.to_string())
+        }
+        _ => error,
     }
 }
 
@@ -127,26 +208,34 @@ fn read_more(into: &mut Buffer, file: &dyn DiskFile, len: usize, offset: u64) ->
     Ok(())
 }
 
+/// Why there is no header.
+enum HeaderError {
+    Batch(BatchError),
+    Io(io::Error),
+}
+
+/// The header of the batch at `position`; `None` when the file ends before.
+fn read_header(file: &dyn DiskFile, position: u64) -> Result<Option<BatchHeader>, HeaderError> {
+    let mut head = [0; HEADER_LEN];
+    match file.read_exact_at(&mut head, position) {
+        Ok(()) => BatchHeader::parse(&head).map(Some).map_err(HeaderError::Batch),
+        // Truncated meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(HeaderError::Io(error)),
+    }
+}
+
 /// The header of the batch at `position` of a file with `size` bytes of batches; `None` at the end.
 pub fn header_at(file: &dyn DiskFile, position: u64, size: u64) -> io::Result<Option<BatchHeader>> {
     if position >= size {
         return Ok(None);
     }
-    let mut head = [0; HEADER_LEN];
-    match file.read_exact_at(&mut head, position) {
-        Ok(()) => {}
-        // Truncated meanwhile.
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        Err(error) => return Err(error),
-    }
-    BatchHeader::parse(&head)
-        .map(Some)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("batch at {position}: {error}")))
-}
-
-fn corrupt(segment: &Segment, position: u64, error: BatchError) -> io::Error {
-    let path = segment.log_file().path();
-    io::Error::new(io::ErrorKind::InvalidData, format!("{} at {position}: {error}", path.display()))
+    read_header(file, position).map_err(|error| match error {
+        HeaderError::Io(error) => error,
+        HeaderError::Batch(error) => {
+            io::Error::new(io::ErrorKind::InvalidData, format!("batch at {position}: {error}"))
+        }
+    })
 }
 
 fn to_usize(value: u64) -> usize {

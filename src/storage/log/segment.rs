@@ -29,6 +29,8 @@ pub struct Segment {
     max_timestamp: Mutex<Option<TimestampOffset>>,
     /// It is no longer part of its log: its files may go any time.
     is_out: AtomicBool,
+    /// Where batches start that are not what was written.
+    damages: Mutex<Vec<u64>>,
 }
 
 impl Segment {
@@ -49,6 +51,7 @@ impl Segment {
             place,
             max_timestamp: Mutex::new(None),
             is_out: AtomicBool::new(false),
+            damages: Mutex::default(),
         }
     }
 
@@ -142,8 +145,24 @@ impl Segment {
         self.txn_index.truncate_to(offset)?;
         self.log.change(|file| file.set_len(position))?;
         self.size.store(position, Ordering::Release);
+        locked(&self.damages).retain(|damage| *damage < position);
         *locked(&self.max_timestamp) = None;
         Ok(())
+    }
+
+    /// Where batches start that are known not to be what was written.
+    pub fn damages(&self) -> Vec<u64> {
+        locked(&self.damages).clone()
+    }
+
+    /// Takes down such a batch; `false` when it was known.
+    pub fn note_damage(&self, position: u64) -> bool {
+        let mut damages = locked(&self.damages);
+        let is_new = !damages.contains(&position);
+        if is_new {
+            damages.push(position);
+        }
+        is_new
     }
 
     /// Where to start looking for `offset`: the position of a batch that lies at or before it.

@@ -213,6 +213,10 @@ impl Log {
 
 /// Where the batch that holds `offset`, or follows it, starts.
 fn position_of(segment: &Segment, offset: Offset) -> io::Result<u64> {
+    if offset <= segment.base() {
+        // Also when no batch of it can be read.
+        return Ok(0);
+    }
     let mut walk = HeaderWalk::new(segment, segment.search_from(offset)?)?;
     while let Some((position, header)) = walk.advance()? {
         if header.last_offset() >= offset {

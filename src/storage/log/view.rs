@@ -27,6 +27,8 @@ pub struct LogView {
     /// What is below is on disk for good.
     pub flushed: Offset,
     pub log_end: Offset,
+    /// How often the log had been cut.
+    pub(super) truncations: u32,
     pub(super) epochs: EpochCache,
     pub(super) segments: Arc<[Arc<Segment>]>,
     pub(super) tail: Arc<TailCache>,
@@ -70,8 +72,8 @@ impl LogView {
         if let Some(batches) = self.tail.read(from, max_bytes, upto, min_one_batch) {
             return Ok(ReadPlan::Ready(batches));
         }
-        let segments = self.segments.clone();
-        Ok(ReadPlan::Cold(ColdRead { segments, from, max_bytes, upto, min_one_batch }))
+        let (segments, log_end, truncations) = (self.segments.clone(), self.log_end, self.truncations);
+        Ok(ReadPlan::Cold(ColdRead { segments, log_end, truncations, from, max_bytes, upto, min_one_batch }))
     }
 
     pub fn epochs(&self) -> &EpochCache {

@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use super::super::batch_scan::BatchScan;
 use super::super::config::LogConfig;
+use super::super::damage::Damage;
 use super::super::indexing::Indexing;
 use super::super::names::Stage;
 use super::super::segment::Segment;
@@ -24,7 +25,7 @@ use super::plan::Dirt;
 use super::swap::{Cleaned, SwapError};
 use super::transactions::Transactions;
 use crate::types::{Offset, TimestampMs};
-use crate::wire::batch::{Batch, BatchHeader};
+use crate::wire::batch::{Batch, BatchError, BatchHeader};
 use crate::wire::compression::Scratch;
 use crate::wire::records::Records;
 
@@ -67,8 +68,12 @@ pub struct Stopped;
 pub enum CleanError {
     #[error(transparent)]
     Stopped(#[from] Stopped),
+    /// The bytes are not those that were written.
+    #[error(transparent)]
+    Damaged(#[from] Damage),
+    /// They are, and make no sense.
     #[error("{} at {position}: {why}", path.display())]
-    Damaged { path: PathBuf, position: u64, why: DamagedBatch },
+    Senseless { path: PathBuf, position: u64, why: DamagedBatch },
     #[error("reading: {0}")]
     Read(io::Error),
     #[error("there is no room for {0} bytes")]
@@ -149,10 +154,10 @@ impl Pass<'_> {
         for segment in view.segments[first..].iter().take_while(|segment| segment.base() < dirt.upto) {
             let start = segment.search_from(dirt.from).map_err(CleanError::Read)?;
             let mut scan = self.scan(segment, start)?;
-            while let Some((position, batch)) = next(&mut scan, segment, self.watch)? {
-                let damaged = |why| damaged(segment, position, why);
+            while let Some((position, batch)) = next(&mut scan, segment, self.basis, self.watch)? {
                 let full_at = self.map_batch(&batch, dirt.from, &mut map, &mut transactions);
-                if let Some(upto) = full_at.map_err(damaged)? {
+                let full_at = full_at.map_err(|why| self.basis.damaged(segment, position, why))?;
+                if let Some(upto) = full_at {
                     return Ok(Mapped { map, upto, is_full: true });
                 }
             }
@@ -237,9 +242,9 @@ impl Pass<'_> {
             let end = view.segments.get(next_segment).map_or(view.log_end, |next| next.base());
             transactions.add(view.collect_aborted(segment.base(), end).map_err(CleanError::Read)?);
             let mut scan = self.scan(segment, 0)?;
-            while let Some((position, batch)) = next(&mut scan, segment, self.watch)? {
+            while let Some((position, batch)) = next(&mut scan, segment, self.basis, self.watch)? {
                 let ends_group = Some(index) == last && position + batch.bytes.len() as u64 == segment.size();
-                let damaged = |why| damaged(segment, position, why);
+                let damaged = |why| self.basis.damaged(segment, position, why);
                 batch.check_crc().map_err(|error| damaged(error.into()))?;
                 let judged = terms.judge(&batch, ends_group, transactions, &mut self.scratch);
                 let written = sink.take(&batch, judged.map_err(damaged)?).map_err(CleanError::Write)?;
@@ -259,7 +264,8 @@ impl Pass<'_> {
 /// The next batch of a scan and its position; what had to be read for it is paid for.
 fn next<'s>(
     scan: &'s mut BatchScan,
-    segment: &Segment,
+    segment: &Arc<Segment>,
+    basis: &Basis,
     watch: &mut dyn Watch,
 ) -> Result<Option<(u64, Batch<'s>)>, CleanError> {
     let position = scan.position();
@@ -270,12 +276,19 @@ fn next<'s>(
     match scan.next_prepared() {
         None => Ok(None),
         Some(Ok(batch)) => Ok(Some((position, batch))),
-        Some(Err(error)) => Err(damaged(segment, position, error.into())),
+        Some(Err(error)) => Err(basis.damaged(segment, position, error.into())),
     }
 }
 
-fn damaged(segment: &Segment, position: u64, why: DamagedBatch) -> CleanError {
-    CleanError::Damaged { path: segment.log_file().path(), position, why }
+impl Basis {
+    fn damaged(&self, segment: &Arc<Segment>, position: u64, why: DamagedBatch) -> CleanError {
+        match why {
+            DamagedBatch::Batch(why) if !matches!(why, BatchError::LegacyMagic(_)) => {
+                Damage::new(segment, position, why, self.truncations).into()
+            }
+            why => CleanError::Senseless { path: segment.log_file().path(), position, why },
+        }
+    }
 }
 
 /// The segment that a group becomes.

@@ -1,0 +1,68 @@
+//! A partition some of whose records on disk are not what was written. The replica is given up when another can take its place,
+//! and has its records from the leader again; without another it stays as it is, and only what is damaged is not served.
+//!
+//! Must not know the metadata. Invariant: the log is cut in a term of the leader in which nothing was fetched before, since a
+//! leader believes the farthest that a follower has told in its term; and only while the metadata has this replica in no
+//! in-sync set, for what is committed may be cut off.
+
+use super::hosted::{Desk, Hosted, HostedRole};
+use super::repairs::Repair;
+use crate::replica::Term;
+use crate::storage::log::Damage;
+use crate::types::{LeaderEpoch, NodeId, Offset};
+
+/// How far a replica is on its way to being whole again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Rebuild {
+    /// Nothing is wrong.
+    #[default]
+    None,
+    /// It has been cut, and lacks what is committed.
+    Behind,
+    /// It has what is committed, and the cluster is told.
+    Complete,
+}
+
+impl Hosted {
+    /// A reader has found damage.
+    pub(super) fn note_damage(&mut self, damage: &Damage, desk: &mut Desk) {
+        if self.log.note_damage(damage) {
+            let name = &self.partition.name;
+            tracing::error!(
+                partition = %name,
+                "{damage}. This batch is not served; the replica is rebuilt if another one can lead"
+            );
+            desk.outbox.repair(Repair::Damaged(self.partition.id));
+        }
+    }
+
+    /// Follows, with records that cannot be trusted: those that are damaged and what follows them are to come from the leader.
+    pub(super) fn rebuild(&mut self, term: Term, desk: &mut Desk) {
+        if self.rebuild == Rebuild::None && term.leader != NodeId::NONE {
+            self.resign(desk);
+            let was = self.log.log_end();
+            if let Err(error) = self.log.drop_damaged(desk.now.wall) {
+                return self.note_failure(&error, desk.now.monotonic);
+            }
+            let (name, end) = (&self.partition.name, self.log.log_end());
+            tracing::warn!(
+                partition = %name,
+                "the damaged replica is rebuilt: it ended at {was}, and is fetched from offset {end} on again"
+            );
+            self.rebuild = Rebuild::Behind;
+            self.note_cut(end, desk);
+        }
+        self.follow(term, desk);
+    }
+
+    /// The leader has answered a question of `epoch`, and `committed` is its high watermark.
+    pub(super) fn note_rebuilt(&mut self, epoch: LeaderEpoch, committed: Offset, desk: &mut Desk) {
+        let HostedRole::Following(following) = &self.role else { return };
+        let is_current = following.core.leader_epoch() == epoch;
+        if self.rebuild == Rebuild::Behind && is_current && self.log.log_end() >= committed {
+            tracing::info!(partition = %self.partition.name, "the damaged replica is whole again");
+            self.rebuild = Rebuild::Complete;
+            desk.outbox.repair(Repair::Rebuilt(self.partition.id, self.partition.directory.id()));
+        }
+    }
+}

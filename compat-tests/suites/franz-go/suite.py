@@ -49,7 +49,9 @@ def run(context):
 def play(context, tests, name):
     command = [test_binary(), "-test.v", "-test.timeout", f"{TEST_LIMIT_S}s", "-test.run", f"^({'|'.join(tests)})$"]
     environment = {"KGO_SEEDS": context.bootstrap, "KGO_TEST_RF": str(context.brokers), "KGO_LOG_LEVEL": "none",
-                   "KGO_TEST_RECORDS": str(RECORDS), "KGO_TEST_MAX_TOPIC_PARTS": "8"}
+                   "KGO_TEST_RECORDS": str(RECORDS), "KGO_TEST_MAX_TOPIC_PARTS": "8",
+                   # Transactions are also ended in the way that kgo calls unsafe.
+                   "KGO_TEST_UNSAFE": "1"}
     left, last = dict.fromkeys(tests), ""
     for line in context.lines(command, name, cwd=context.work, env=environment, limit_s=TEST_LIMIT_S + 30):
         found = RESULT.match(line)

@@ -140,6 +140,15 @@ impl<M: Machine> Actor<M> {
         Actor { common, partition, leader_epoch, inbox, surroundings, limits, shortage }
     }
 
+    /// That others lead now is no error.
+    fn tell_not_loaded(&self, error: &LoadError) {
+        let name = &self.partition.name;
+        match error {
+            LoadError::Moved => tracing::debug!("The coordinator of {name} is not loaded: {error}"),
+            _ => tracing::error!("Could not load the coordinator of {name}: {error}"),
+        }
+    }
+
     /// Coordinates until nobody can ask any more; ends earlier when it is aborted.
     pub(super) async fn run(mut self) {
         loop {
@@ -151,7 +160,7 @@ impl<M: Machine> Actor<M> {
                     End::Lost(error) => error,
                 },
                 Err(error) => {
-                    tracing::error!("Could not load the coordinator of {}: {error}", self.partition.name);
+                    self.tell_not_loaded(&error);
                     let wait = Self::wait_to_load_again(error);
                     if self.refuse_until(CoordinatorError::NotHere, wait).await.is_none() {
                         return;

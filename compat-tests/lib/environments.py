@@ -1,4 +1,5 @@
 """Environments of the clients' programs, made once each: Python, Node, Go, Rust, Java."""
+import os
 import sys
 
 from lib.toolchain import CACHE, HERE, digest, make_once, need, run, say
@@ -30,7 +31,8 @@ def node(folder, native=()):
         run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], f"install {folder.name}", cwd=path)
         for package in native:
             say(f"building {package}")
-            run(["npm", "rebuild", package], f"build {package} (a C++ compiler, make, Python)", cwd=path)
+            run(["npm", "rebuild", package], f"build {package} (a C++ compiler, make, Python)", limit_min=30, cwd=path,
+                env={**os.environ, "JOBS": "2"})
 
     return make_once(CACHE / f"{folder.name}-{digest(*files)}", build)
 

@@ -24,15 +24,15 @@ def say(text):
     print(f"compat-tests: {text}", flush=True)
 
 
-def run(command, what, **options):
+def run(command, what, limit_min=15, **options):
     """Runs one step of the set-up; a failure names the step and shows the end of what it printed."""
     try:
         done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=900, **options)
+                              stderr=subprocess.STDOUT, timeout=60 * limit_min, **options)
     except FileNotFoundError:
         raise Missing(f"{command[0]} is missing: it is needed to {what}") from None
     except subprocess.TimeoutExpired:
-        raise Missing(f"{command[0]} did not end within 15 minutes: it was to {what}") from None
+        raise Missing(f"{command[0]} did not end within {limit_min} minutes: it was to {what}") from None
     if done.returncode != 0:
         tail = done.stdout.decode(errors="replace")[-3000:]
         raise Missing(f"{command[0]} could not {what} (exit {done.returncode}):\n{tail}")

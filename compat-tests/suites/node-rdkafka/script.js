@@ -5,7 +5,7 @@ const { LIMIT_MS, unique, pause, report, same, until } = require("./checks.cjs")
 const [bootstrap, part] = process.argv.slice(2);
 const copies = Math.min(3, bootstrap.split(",").length);
 const common = { "metadata.broker.list": bootstrap, "log_level": 0 };
-const { ERR_TOPIC_ALREADY_EXISTS, ERR_TOPIC_EXCEPTION, ERR_UNKNOWN_TOPIC_OR_PART, ERR_MSG_SIZE_TOO_LARGE, ERR__AUTO_OFFSET_RESET, ERR_OFFSET_OUT_OF_RANGE } =
+const { ERR_TOPIC_ALREADY_EXISTS, ERR_TOPIC_EXCEPTION, ERR_UNKNOWN_TOPIC_OR_PART, ERR__AUTO_OFFSET_RESET, ERR_OFFSET_OUT_OF_RANGE } =
   rdkafka.CODES.ERRORS;
 
 // The answer of a call that wants a callback as its last argument.
@@ -79,6 +79,7 @@ async function read(name, starts, number, { settings, start, limit } = {}) {
 
 const sorted = (records) => records.map((record) => record.join()).sort();
 
+// Failed deliveries have no code but the words of librdkafka.
 async function refused(codes, work) {
   let error;
   try {
@@ -86,7 +87,7 @@ async function refused(codes, work) {
   } catch (thrown) {
     error = thrown;
   }
-  if (!codes.includes(error?.code)) throw new Error(`one of ${codes} was due, and came ${error ? `${error.code} ${error.message}` : "nothing"}`);
+  if (!codes.some((code) => code === error?.code || code === error?.message)) throw new Error(`one of ${codes} was due, and came ${error ? `${error.code} ${error.message}` : "nothing"}`);
 }
 
 const parts = {
@@ -105,12 +106,14 @@ const parts = {
   },
 
   async produce() {
-    for (const codec of ["none", "gzip", "snappy", "lz4", "zstd"])
+    const has = (codec) => codec !== "zstd" || rdkafka.features.includes("zstd");
+    for (const codec of ["none", "gzip", "snappy", "lz4", "zstd"].filter(has))
       await report(codec, async () => {
         const name = await topic(3);
         const sent = await produce(name, 100, { settings: { "compression.codec": codec } });
         same(sorted((await read(name, [0, 0, 0], 100)).map(texts)), sorted(sent), "what was read");
       });
+    if (!has("zstd")) console.log("n/a zstd -- it is compiled without zstd");
   },
 
   async consume() {
@@ -138,7 +141,7 @@ const parts = {
     await report("out of range", () => refused([ERR__AUTO_OFFSET_RESET, ERR_OFFSET_OUT_OF_RANGE], () => read(name, [99], 1, { start: "error" })));
     await report("too large", async () => {
       const small = await topic(1, { "max.message.bytes": "1000" });
-      await refused([ERR_MSG_SIZE_TOO_LARGE], () => produce(small, 1, { partition: 0, prefix: "x".repeat(5000) }));
+      await refused(["message size too large"], () => produce(small, 1, { partition: 0, prefix: "x".repeat(5000) }));
     });
   },
 

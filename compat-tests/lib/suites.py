@@ -154,7 +154,8 @@ def run_all(options, work):
         list_ = SUITES / name / "expected.txt"
         expected = parse_expected(list_.read_text()) if list_.exists() else []
         judged, unexpected = judge(outcomes, expected, whole=not options.select and options.brokers == 1)
-        head = {"suite": name, "client": suite.CLIENT, "version": suite.VERSION, "brokers": options.brokers, "protocol": protocol}
+        brokers = "its own" if getattr(suite, "OWN_BROKERS", False) else options.brokers
+        head = {"suite": name, "client": suite.CLIENT, "version": suite.VERSION, "brokers": brokers, "protocol": protocol}
         file = table.file_name(name, options.brokers)
         write_result(work / file, head, judged)
         if ours and not unexpected:

@@ -1,5 +1,6 @@
 """Environments of the clients' programs, made once each: Python, Node, Go, Rust, Java."""
 import os
+import shutil
 import sys
 
 from lib.toolchain import CACHE, HERE, digest, make_once, need, run, say
@@ -59,6 +60,7 @@ def rust(folder):
             f"build the program for {folder.name}")
         path.write_bytes((target / "debug" / f"{folder.name}-script").read_bytes())
         path.chmod(0o755)
+        shutil.rmtree(target)
 
     return make_once(CACHE / f"{folder.name}-{digest(*files)}", build)
 

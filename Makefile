@@ -12,7 +12,7 @@ help:
 	@echo 'make lint      format check and clippy'
 	@echo 'make unit      the Rust tests alone'
 	@echo 'make sim       clusters simulated from more seeds: SEEDS=1000 [START=0]; one seed in full: START=7 SEEDS=1 TRACE=1'
-	@echo 'make clients   the client checks alone (start, clients, takeover, abuse, crash)'
+	@echo 'make clients   the client checks alone: see compat-tests/README.md'
 	@echo 'make suites    the test suites of other projects, and their clients: see compat-tests/README.md'
 	@echo 'make compat    the same checks against Apache Kafka itself, to test the checks'
 	@echo 'make docker-test  builds the Docker image and works with it'

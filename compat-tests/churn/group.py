@@ -13,6 +13,7 @@ from lib.scenarios import Failed
 IN_A_PROCESS = 4
 CLASSIC = ["range", "roundrobin", "cooperative-sticky"]  # a group has one; eager and cooperative ones do not go together
 STATIC = 3  # every third
+ACT_FOR = 20  # one thing more happens at a time for so many members
 END_LIMIT_S = 120
 
 
@@ -106,11 +107,12 @@ class Group:
     # Members go
 
     def act(self):
-        """One of the things that happen to members; whoever is missing afterwards comes anew."""
+        """Some of the things that happen to members; whoever is missing afterwards comes anew."""
         for process in self.processes:
             if process.paused:
                 process.resume()
-        {"leave": self.leave, "kill": self.kill, "pause": self.pause}[self.dice.choices(["leave", "kill", "pause"], [5, 3, 1])[0]]()
+        for deed in self.dice.choices([self.leave, self.kill, self.pause], [5, 3, 1], k=1 + self.wanted // ACT_FOR):
+            deed()
         self.fill()
 
     def leave(self):

@@ -1,5 +1,6 @@
 //! Topics that come into being because a client asked for their metadata (`auto.create.topics.enable`) or for a coordinator.
 //!
+//! What this broker's settings say of partitions and replicas counts; what they do not say, those of the active controller.
 //! Who asks for metadata does not wait, and asks again. Who asks for a coordinator waits a little, for clients come back late.
 //! Invariant: a name is being created at most once at a time.
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::creation_defaults::{DEFAULT_REPLICATION_FACTOR, NUM_PARTITIONS};
 use super::{Api, create_topics};
 use crate::metadata::topics::NewTopic;
 use crate::types::{ErrorCode, Uuid};
@@ -62,9 +64,20 @@ impl InFlight {
     }
 }
 
-/// Begins to create topics with the defaults of the cluster.
+/// Begins to create topics of which nothing is known but their names.
 pub fn create(api: &Arc<Api>, names: &[&str]) {
-    let topic = |name: &&str| NewTopic { name: (*name).into(), id: Uuid::new_v4(), ..NewTopic::default() };
+    let effective = api.config.at(&api.metadata.image());
+    let (layers, settings) = (&effective.layers, &effective.broker);
+    let partitions = layers.is_set(NUM_PARTITIONS).then_some(settings.num_partitions);
+    let factor = i16::try_from(settings.default_replication_factor).unwrap_or(i16::MAX);
+    let replication_factor = layers.is_set(DEFAULT_REPLICATION_FACTOR).then_some(factor);
+    let topic = |name: &&str| NewTopic {
+        name: (*name).into(),
+        id: Uuid::new_v4(),
+        partitions,
+        replication_factor,
+        ..NewTopic::default()
+    };
     begin(api, names.iter().map(topic).collect());
 }
 

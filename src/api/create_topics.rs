@@ -1,16 +1,16 @@
 //! CreateTopics: v2-7
 //!
-//! Behaviour: every topic succeeds or fails by itself; all that succeed are created at once. -1 stands for the default number
-//! of partitions and replicas, and must stand where replicas are assigned by hand.
+//! Behaviour: every topic succeeds or fails by itself; all that succeed are created at once. -1 stands for the number of
+//! partitions and replicas that the active controller's settings say, and must stand where replicas are assigned by hand.
 //!
 //! Version notes: 5 tells the new topic's partitions, replicas and configuration; 7 its id.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::refusal::Refusal;
 use super::topic_view::{text, topic_name};
-use super::{Api, Call, Request, config_rules};
+use super::{Api, Call, Request, config_rules, creation_defaults};
 use crate::broker::dynamic_config::overrides;
 use crate::metadata::Image;
 use crate::metadata::configs::ConfigResource;
@@ -54,16 +54,24 @@ pub(super) async fn create(
     validate_only: bool,
     timeout: Duration,
 ) -> Vec<(Arc<str>, Result<CreatedTopic, Refusal>)> {
-    let effective = api.config.at(&api.metadata.image());
+    let refused = |refused: Refusal| {
+        topics.iter().map(|topic| (Arc::clone(&topic.name), Err(refused.clone()))).collect()
+    };
+    let began = Instant::now();
+    let defaults = match creation_defaults::of_controller(api, &topics, timeout).await {
+        Ok(defaults) => defaults,
+        Err(error) => return refused(error),
+    };
     let options = CreateTopicsOptions {
-        default_partitions: effective.broker.num_partitions,
-        default_replication_factor: i16::try_from(effective.broker.default_replication_factor)
-            .unwrap_or(i16::MAX),
+        default_partitions: defaults.partitions,
+        default_replication_factor: defaults.replication_factor,
         validate_only,
         seed: rand::random(),
     };
+    let effective = api.config.at(&api.metadata.image());
     let asked = Arc::clone(&topics);
-    let decided = api.metadata.run_within(timeout, move |image: &Image| {
+    let left = timeout.saturating_sub(began.elapsed());
+    let decided = api.metadata.run_within(left, move |image: &Image| {
         let rules = config_rules::Rules::new(&effective.layers, image);
         create_topics(image, &asked, options, &rules.rules())
     });
@@ -73,7 +81,7 @@ pub(super) async fn create(
             let outcomes = outcomes.into_iter();
             outcomes.map(|(name, outcome)| (name, outcome.map_err(Refusal::from))).collect()
         }
-        Err(refused) => topics.iter().map(|topic| (Arc::clone(&topic.name), Err(refused.clone()))).collect(),
+        Err(error) => refused(error),
     }
 }
 

@@ -12,6 +12,7 @@ mod call;
 mod commits;
 mod config_resource;
 mod config_rules;
+mod creation_defaults;
 pub(crate) mod coordination;
 mod hosted;
 pub(crate) mod produce_error;

@@ -22,6 +22,8 @@ struct Member {
     id: i32,
     roles: &'static str,
     controller_port: u16,
+    /// Of its own.
+    settings: &'static [(&'static str, &'static str)],
     dir: TempDir,
 }
 
@@ -31,7 +33,11 @@ impl Member {
         let dir = tempfile::tempdir().unwrap();
         let meta = format!("version=1\ncluster.id={CLUSTER_ID}\nnode.id={id}\n");
         std::fs::write(dir.path().join("meta.properties"), meta).unwrap();
-        Member { id, roles, controller_port: socket.local_addr().unwrap().port(), dir }
+        Member { id, roles, controller_port: socket.local_addr().unwrap().port(), settings: &[], dir }
+    }
+
+    fn with(self, settings: &'static [(&'static str, &'static str)]) -> Member {
+        Member { settings, ..self }
     }
 
     fn is(&self, role: &str) -> bool {
@@ -55,7 +61,8 @@ impl Member {
             ("log.dirs", self.dir.path().display().to_string()),
             ("num.shard.threads", "1".to_owned()),
         ];
-        let overrides = settings.map(|(key, value)| (key.to_owned(), value)).into();
+        let own = self.settings.iter().map(|(key, value)| (*key, (*value).to_owned()));
+        let overrides = settings.into_iter().chain(own).map(|(key, value)| (key.to_owned(), value)).collect();
         let config = config::load(&Sources { overrides, ..Sources::default() });
         let config = config.unwrap_or_else(|errors| panic!("{errors}"));
         RunningNode::begin(&config, Arc::new(Loggers::detached())).await.unwrap()
@@ -141,4 +148,62 @@ async fn a_node_that_waits_for_its_quorum_can_be_stopped() {
     node.stop().await;
     // It is as it was, and begins anew.
     member.begin(&voters).await.stop().await;
+}
+
+/// How many partitions a topic has, once the node knows it.
+async fn partitions(client: &mut Client, topic: &str) -> usize {
+    knows(client, &[topic]).await;
+    let response = client.call(12, MetadataRequest::default().with_topics(None)).await;
+    let told =
+        response.topics.iter().find(|told| told.name.as_ref().is_some_and(|name| name.as_str() == topic));
+    told.unwrap().partitions.len()
+}
+
+/// Asks for the metadata of a topic that is then made.
+async fn wants(client: &mut Client, topic: &'static str) {
+    let name = Some(kafka_protocol::protocol::StrBytes::from_static_str(topic).into());
+    let asked = metadata_request::MetadataRequestTopic::default().with_name(name);
+    let request =
+        MetadataRequest::default().with_topics(Some(vec![asked])).with_allow_auto_topic_creation(true);
+    client.call(12, request).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_that_says_nothing_is_as_the_settings_of_the_controller_have_it() {
+    let members = [
+        Member::new(1, "controller").with(&[("num.partitions", "5"), ("default.replication.factor", "2")]),
+        Member::new(2, "broker"),
+        Member::new(3, "broker").with(&[("num.partitions", "3")]),
+    ];
+    let voters = format!("1@{HOST}:{}", members[0].controller_port);
+    let mut nodes = Vec::new();
+    for member in &members {
+        nodes.push(member.begin(&voters).await);
+    }
+    for opened in futures_util::future::join_all(nodes.iter_mut().map(RunningNode::open)).await {
+        opened.unwrap();
+    }
+    let mut without = Client::connect(address(&nodes[1], "PLAINTEXT")).await;
+    let mut with = Client::connect(address(&nodes[2], "PLAINTEXT")).await;
+    // What is made on demand is as the broker's own settings have it, as far as they say something.
+    for (client, topic, expected) in [(&mut without, "on-demand", 5), (&mut with, "as-the-broker-has-it", 3)]
+    {
+        wants(client, topic).await;
+        assert_eq!(partitions(client, topic).await, expected, "{topic}");
+    }
+    // Of what a client creates they say nothing.
+    let topic = |name: &str| vec![new_topic(name, -1, &[]).with_replication_factor(-1)];
+    for (client, name) in [(&mut without, "asked-of-one"), (&mut with, "asked-of-the-other")] {
+        let request = CreateTopicsRequest::default().with_topics(topic(name)).with_timeout_ms(60_000);
+        let response = client.call(7, request).await;
+        assert_code(response.topics[0].error_code, ErrorCode::None, name);
+        assert_eq!(
+            (response.topics[0].num_partitions, response.topics[0].replication_factor),
+            (5, 2),
+            "{name}"
+        );
+    }
+    for node in nodes.into_iter().rev() {
+        node.stop().await;
+    }
 }

@@ -3,8 +3,8 @@
 //!
 //! A disk that fails says so, and its directory goes out of service. One that stalls says nothing: heartbeats go on, and the
 //! broker would lead partitions that take no records. Must not know what is called. Invariant: a broker that has stalled is
-//! well again only when the disk has answered swiftly for a while, which is longer each time that it stalls again soon, so
-//! that leadership does not come and go.
+//! well again only when the disk has answered swiftly for a while, so that leadership does not come and go. That is longer
+//! each time that it stalls again soon, unless partitions take no records without this broker.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -127,8 +127,9 @@ impl StallJudge {
         }
     }
 
-    /// Whether the disk has stalled, as of now.
-    pub fn look(&mut self, now: MonotonicMs) -> bool {
+    /// Whether the disk has stalled, as of now. `is_missed`: partitions take no records because this broker leads and follows
+    /// nothing.
+    pub fn look(&mut self, now: MonotonicMs, is_missed: impl FnOnce() -> bool) -> bool {
         let gap = self.last_look.replace(now).map_or(0, |last| now.since(last));
         if gap >= self.limits.standstill_ms {
             self.excused_until = now;
@@ -137,7 +138,7 @@ impl StallJudge {
         if longest >= self.limits.stalled_ms {
             if !self.has_stalled {
                 tracing::error!(
-                    "The disk has not answered for {longest} ms: this broker leads nothing until it does"
+                    "The disk has not answered for {longest} ms: this broker asks that others lead until it does"
                 );
                 self.calm_for_ms = self.calm_to_show(now);
             }
@@ -145,8 +146,9 @@ impl StallJudge {
         } else if self.has_stalled && longest >= self.limits.calm_ms {
             self.calm_since = None;
         } else if self.has_stalled {
-            let since = *self.calm_since.get_or_insert(now);
-            if now.since(since) >= self.calm_for_ms {
+            let calm_ms = now.since(*self.calm_since.get_or_insert(now));
+            let is_well = calm_ms >= self.calm_for_ms;
+            if is_well || calm_ms >= self.limits.calm_for_ms && is_missed() {
                 tracing::info!("The disk answers again, so that this broker may lead");
                 self.has_stalled = false;
                 self.well_since = Some(now);
@@ -172,17 +174,17 @@ mod tests {
         StallLimits { stalled_ms: 2_500, calm_ms: 500, calm_for_ms: 5_000, standstill_ms: 1_500 };
 
     /// A judge, and the time of its last look.
-    struct Bench(StallJudge, i64);
+    struct Bench(StallJudge, i64, bool);
 
     impl Bench {
         /// Looks every quarter of a second up to this time: what the last look found.
         fn look_until(&mut self, until: i64) -> bool {
             while self.1 + 250 < until {
                 self.1 += 250;
-                self.0.look(MonotonicMs(self.1));
+                self.0.look(MonotonicMs(self.1), || self.2);
             }
             self.1 = until;
-            self.0.look(MonotonicMs(until))
+            self.0.look(MonotonicMs(until), || self.2)
         }
     }
 
@@ -190,7 +192,7 @@ mod tests {
     fn a_stall_is_over_when_the_disk_has_been_swift_for_a_while() {
         let waits = DiskWaits::default();
         let (a, b) = (waits.slot(), waits.slot());
-        let mut bench = Bench(StallJudge::new(waits.clone(), LIMITS), 0);
+        let mut bench = Bench(StallJudge::new(waits.clone(), LIMITS), 0, false);
         let sync = a.begin_at(MonotonicMs(1_000));
         {
             let _append = b.begin_at(MonotonicMs(2_000));
@@ -213,7 +215,7 @@ mod tests {
     fn a_disk_that_stalls_again_and_again_must_be_calm_for_longer() {
         let waits = DiskWaits::default();
         let slot = waits.slot();
-        let mut bench = Bench(StallJudge::new(waits.clone(), LIMITS), 0);
+        let mut bench = Bench(StallJudge::new(waits.clone(), LIMITS), 0, false);
         // One stall after the other: for how long this broker led nothing after each.
         let mut stall = |after_ms: i64| {
             assert!(!bench.look_until(bench.1 + after_ms));
@@ -232,10 +234,28 @@ mod tests {
     }
 
     #[test]
+    fn a_broker_that_is_missed_is_back_sooner() {
+        let waits = DiskWaits::default();
+        let slot = waits.slot();
+        let mut bench = Bench(StallJudge::new(waits.clone(), LIMITS), 0, false);
+        let mut stall = |is_missed: bool| {
+            bench.2 = is_missed;
+            assert!(!bench.look_until(bench.1 + 1_000));
+            let call = slot.begin_at(MonotonicMs(bench.1));
+            assert!(bench.look_until(bench.1 + 3_000));
+            drop(call);
+            let over = bench.1;
+            while bench.look_until(bench.1 + 250) {}
+            bench.1 - over - 250
+        };
+        assert_eq!([stall(true), stall(true), stall(false), stall(true)], [5_000, 5_000, 20_000, 5_000]);
+    }
+
+    #[test]
     fn a_process_that_stood_still_does_not_blame_the_disk() {
         let waits = DiskWaits::default();
         let slot = waits.slot();
-        let mut bench = Bench(StallJudge::new(waits.clone(), LIMITS), 0);
+        let mut bench = Bench(StallJudge::new(waits.clone(), LIMITS), 0, false);
         assert!(!bench.look_until(1_000));
         let _sync = slot.begin_at(MonotonicMs(1_100));
         bench.1 = 10_000;

@@ -5,7 +5,7 @@ mod lifecycle;
 
 pub use lifecycle::{
     BrokerEpochError, Heartbeat, HeartbeatReply, RegisterBrokerError, Registration, check_epoch, fence,
-    heartbeat, register, unregister,
+    heartbeat, is_missed, register, unregister,
 };
 
 use super::features::MetadataVersion;

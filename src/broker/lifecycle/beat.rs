@@ -13,7 +13,7 @@ use crate::broker::controller_channel::{HeartbeatCallError, RegisterCallError};
 use crate::broker::reconciler::Reconciled;
 use crate::broker::stall::StallJudge;
 use crate::metadata::Image;
-use crate::metadata::brokers::{Heartbeat, HeartbeatReply};
+use crate::metadata::brokers::{self, Heartbeat, HeartbeatReply};
 use crate::types::{BrokerEpoch, DirectoryId, MonotonicMs, NodeId};
 
 /// Heartbeats are no further apart than this, so that two seconds of standing still are told from a crash.
@@ -74,7 +74,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let cordoned = shared.cordoned(&shared.parts.metadata.image());
         let sent = clock::monotonic();
         // Who is alone would gain nothing by leading nothing.
-        let has_stalled = stall.look(sent) && !shared.parts.is_quiet;
+        let has_stalled = stall.look(sent, || shared.is_missed()) && !shared.parts.is_quiet;
         let may_go = wants.is_leaving && !farewell.lasts(sent);
         let heartbeat =
             Heartbeat { want_shutdown: may_go, ..shared.heartbeat(&wants, &cordoned, has_stalled) };
@@ -222,6 +222,12 @@ impl Shared {
         let image = self.parts.metadata.image();
         silent.retain(|(id, _)| image.brokers.get(*id).is_some_and(|broker| !broker.fenced));
         silent
+    }
+
+    /// Whether partitions take no records because this broker is not in sync.
+    fn is_missed(&self) -> bool {
+        let image = self.parts.metadata.image();
+        brokers::is_missed(&image, self.identity.id, self.parts.config.at(&image).election_defaults())
     }
 
     /// Between heartbeats while nothing happens.

@@ -4,7 +4,7 @@
 
 use super::{BrokerRegistration, Endpoint};
 use crate::metadata::election::{
-    BrokerChange, ElectionDefaults, changes_for, changes_where, unclean_is_allowed,
+    BrokerChange, ElectionDefaults, changes_for, changes_where, min_isr, unclean_is_allowed,
 };
 use crate::metadata::features::METADATA_VERSION;
 use crate::metadata::record::Record;
@@ -218,8 +218,10 @@ pub fn heartbeat(
     let caught_up = heartbeat.metadata_offset.0 >= broker.epoch.0;
     let failed = newly_failed(image, broker, heartbeat);
     let mut next = next_state(image, current, heartbeat, caught_up, others_caught_up);
-    if (current, next) == (State::Active, State::Fenced) && invites_loss(image, broker.id, defaults) {
-        // It serves badly, but it has what the others lack.
+    let is_missed =
+        || invites_loss(image, broker.id, defaults) || takes_more_than_it_gives(image, broker.id, defaults);
+    if (current, next) == (State::Active, State::Fenced) && is_missed() {
+        // It serves badly, but it has what the others lack, or is one of too few.
         next = current;
     }
     if next == State::Active && !failed.is_empty() {
@@ -279,6 +281,35 @@ fn invites_loss(image: &Image, id: NodeId, defaults: ElectionDefaults) -> bool {
         led.any(|(_, partition)| {
             let mut others = partition.isr.iter().filter(|replica| **replica != id);
             partition.replicas.len() > 1 && !others.any(is_active)
+        })
+    })
+}
+
+/// Whether more partitions would have too few replicas in sync without this broker than need not wait for it any more.
+/// A disk that stalls must be well for a while before its broker is unfenced, and all that while they would take no records.
+fn takes_more_than_it_gives(image: &Image, id: NodeId, defaults: ElectionDefaults) -> bool {
+    let (mut taken, mut given) = (0, 0);
+    for topic in image.topics.iter() {
+        for (_, partition) in topic.partitions().filter(|(_, partition)| partition.isr.contains(&id)) {
+            let min = min_isr(&image.configs, topic, partition.replicas.len(), defaults).max(1);
+            match partition.isr.len() {
+                in_sync if in_sync > min => given += 1,
+                // With the last one, the partition has no leader either.
+                in_sync if in_sync == min || in_sync == 1 => taken += 1,
+                _ => {}
+            }
+        }
+    }
+    taken > given
+}
+
+/// Whether there are partitions that take no records because this broker, which has a replica, is not in sync.
+pub fn is_missed(image: &Image, id: NodeId, defaults: ElectionDefaults) -> bool {
+    image.topics.iter().any(|topic| {
+        topic.partitions().any(|(_, partition)| {
+            let is_out = partition.has_replica(id) && !partition.isr.contains(&id);
+            let min = || min_isr(&image.configs, topic, partition.replicas.len(), defaults).max(1);
+            is_out && partition.isr.len() < min()
         })
     })
 }

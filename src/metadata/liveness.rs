@@ -10,7 +10,8 @@
 //! - A process that merely was slow is given more time from then on.
 //! - A process that can call but not be called is of no use to clients and followers, though its heartbeats come. It is
 //!   fenced when most of the others wait for it in vain and probes find nobody where one was found before, or all of them
-//!   and probes find nobody; and stays so until a probe is answered.
+//!   and probes find nobody; and stays so until a probe is answered, or for a while, which is short where there is nothing
+//!   but the others' word.
 //!
 //! Invariants: a broker is condemned only in the epoch that was watched, and never for time during which this controller
 //! itself stood still.
@@ -66,6 +67,11 @@ const MUTE_PROBES: u32 = 2;
 const MUTE_WITNESSES: usize = 2;
 /// For how long a broker that was fenced while it lived is given more time.
 const LENIENT_MS: i64 = 60_000;
+/// For how long a broker that no probe has ever reached is held for out of reach on the word of others. It is twice as long
+/// each time that they say so again, up to [`LENIENT_MS`].
+const WORD_MS: i64 = 5_000;
+/// What they said longer ago is forgotten.
+const WORD_KEPT_MS: i64 = 10 * LENIENT_MS;
 /// For how long a broker may take itself for unfenced after it sent a heartbeat that was answered. The controller before
 /// this one may have answered one until the election: so a broker that is known from it alone counts as alive for this long.
 pub const LEASE_MS: i64 = 2_000;

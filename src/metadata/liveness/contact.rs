@@ -3,6 +3,7 @@
 
 use super::{
     Cause, LENIENT_MS, LivenessConfig, MUTE_PROBES, MUTE_WITNESSES, ProbeOutcome, REPEAT_MS, Verdict,
+    WORD_KEPT_MS, WORD_MS,
 };
 use crate::types::{BrokerEpoch, MonotonicMs, NodeId, Offset};
 use std::collections::BTreeSet;
@@ -49,8 +50,21 @@ struct Reach {
     unanswered: u32,
     /// It was fenced because nobody reached it, and nobody has since.
     lost_since: Option<MonotonicMs>,
+    /// When that was the last time, and for how long it is held against it.
+    lost: Option<(MonotonicMs, i64)>,
     /// When a probe found something or nothing the last time.
     tried_at: Option<MonotonicMs>,
+}
+
+impl Reach {
+    fn lose(&mut self, now: MonotonicMs) {
+        let held_ms = match self.lost {
+            _ if self.was_there => LENIENT_MS,
+            Some((at, held_ms)) if now.since(at) < WORD_KEPT_MS => (held_ms * 2).min(LENIENT_MS),
+            _ => WORD_MS,
+        };
+        (self.lost_since, self.lost) = (Some(now), Some((now, held_ms)));
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +105,13 @@ impl Contact {
         if is_fenced && !self.is_fenced {
             let condemned = self.condemned.take();
             self.was_taken_for_hanging = matches!(condemned, Some((Cause::Hangs { .. }, _)));
-            self.reach.lost_since = matches!(condemned, Some((Cause::Unreachable { .. }, _))).then_some(now);
+            self.reach.lost_since = None;
+            if matches!(condemned, Some((Cause::Unreachable { .. }, _))) {
+                self.reach.lose(now);
+            }
+        }
+        if !is_fenced && self.is_fenced {
+            (self.reach.lost_since, self.reach.unanswered) = (None, 0);
         }
         if is_fenced || !is_leaving {
             self.leaves_at = None;
@@ -106,7 +126,8 @@ impl Contact {
     /// Whether it may be unfenced: it is not known that nobody reaches it. That is forgotten after a while, for it may be
     /// this controller alone that does not.
     pub(super) fn may_unfence(&self, now: MonotonicMs) -> bool {
-        self.reach.lost_since.is_none_or(|since| now.since(since) >= LENIENT_MS)
+        let held_ms = self.reach.lost.map_or(LENIENT_MS, |(_, held_ms)| held_ms);
+        self.reach.lost_since.is_none_or(|since| now.since(since) >= held_ms)
     }
 
     pub(super) fn is_active(&self) -> bool {

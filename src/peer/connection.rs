@@ -1,7 +1,8 @@
 //! One connection to a peer: requests are pipelined, and answers find their callers by correlation id.
 //!
 //! A task owns the socket; a [`Connection`] is a handle to it. Must not know what is asked. Invariants: a caller hears of
-//! its answer or of the end of the connection, whichever is first; an answer is never larger than what was allowed.
+//! its answer or of the end of the connection, whichever is first; an answer is never larger than what was allowed; what was
+//! asked on a connection that is given up is not sent any more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -194,6 +195,11 @@ async fn carry(mut stream: TcpStream, requests: mpsc::Receiver<Outgoing>, shared
         ended = send_requests(&mut writer, requests, &outstanding) => ended,
         ended = receive_answers(&mut reader, &outstanding, &shared) => ended,
     };
+    if !lock(&outstanding).is_empty() {
+        // The system would go on sending what is asked here until the network lets it through, long after whoever asked has
+        // done so once more elsewhere.
+        let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+    }
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection to a peer has ended");
     }

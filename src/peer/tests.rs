@@ -184,3 +184,31 @@ async fn the_socket_closes_with_the_last_handle() {
     assert!(read_request(&mut peer).await.is_none());
     assert!(ApiRow::of(DESCRIBE_CLUSTER).is_some());
 }
+
+#[tokio::test]
+async fn what_is_asked_on_a_connection_that_is_given_up_is_taken_back() {
+    let (listener, address) = listen().await;
+    for has_answer in [true, false] {
+        let (mut peer, connection) =
+            tokio::join!(accept(&listener, (0, 2)), Connection::open(&address, "test", LONG));
+        let connection = connection.unwrap();
+        let request = DescribeClusterRequest::default();
+        let asked = tokio::spawn({
+            let connection = connection.clone();
+            async move { connection.call(&request, LONG).await.is_ok() }
+        });
+        let asked_for = read_request(&mut peer).await.unwrap();
+        if has_answer {
+            answer(&mut peer, &asked_for, &DescribeClusterResponse::default()).await;
+            assert!(asked.await.unwrap());
+        } else {
+            asked.abort();
+            assert!(asked.await.unwrap_err().is_cancelled());
+        }
+        drop(connection);
+        // A reset has the system forget what it has not sent.
+        let ended = peer.read(&mut [0; 16]).await.map_err(|error| error.kind());
+        let expected = if has_answer { Ok(0) } else { Err(std::io::ErrorKind::ConnectionReset) };
+        assert_eq!(ended, expected);
+    }
+}

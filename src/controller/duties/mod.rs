@@ -3,11 +3,13 @@
 //!
 //! [`ActiveController`] is a cheap handle, on every member of the quorum; it acts only while this node leads. Decisions are
 //! those of `metadata`; what is not in the metadata (contacts, suspicions) is in [`Liveness`], made anew for each term.
-//! `watch` is the task that carries out its verdicts, `periodic` gives leadership back to preferred replicas from time to
+//! `judgement` holds the decisions that take it, `watch` is the task that carries out its verdicts, `periodic` gives leadership back to preferred replicas from time to
 //! time, `unclean` elects where nobody is left who has everything. Must not know sockets of clients, or error codes.
 //!
-//! Invariant: nobody is fenced in a term that has ended: the decision itself looks at the office once more.
+//! Invariants: nobody is fenced in a term that has ended: the decision itself looks at the office once more. A heartbeat is
+//! answered in the term in which it came: the lease that it renews is what the next controller waits for.
 
+pub(crate) mod judgement;
 mod periodic;
 mod presence;
 mod unclean;
@@ -132,12 +134,11 @@ impl ActiveController {
         registration: Registration,
     ) -> Result<BrokerEpoch, DutyError<RegisterBrokerError>> {
         let inner = Arc::clone(&self.inner);
-        self.run(move |image| {
-            let existing = image.brokers.get(registration.id).map(|broker| (broker.id, broker.epoch));
-            let is_alive = existing.is_some_and(|(id, epoch)| {
-                inner.with_liveness(|liveness, now| liveness.is_alive(id, epoch, now)).unwrap_or(true)
-            });
-            brokers::register(image, &registration, is_alive, (inner.settings)(image).defaults)
+        self.run_in_office(move |image| {
+            let defaults = (inner.settings)(image).defaults;
+            inner.with_liveness(|liveness, now| {
+                judgement::register(image, liveness, &registration, defaults, now)
+            })
         })
         .await
     }
@@ -145,33 +146,25 @@ impl ActiveController {
     /// Takes a heartbeat, with whom that broker waits for in vain and for how many milliseconds.
     pub async fn heartbeat(
         &self,
-        mut heartbeat: Heartbeat,
+        heartbeat: Heartbeat,
         silent: Vec<(NodeId, i64)>,
     ) -> Result<HeartbeatReply, DutyError<BrokerEpochError>> {
-        let (id, epoch, offset) = (heartbeat.id, heartbeat.epoch, heartbeat.metadata_offset);
         let inner = Arc::clone(&self.inner);
-        // It lives, whatever comes of the rest; what an earlier process of the broker thinks of others does not count.
-        if brokers::check_epoch(&inner.metadata.image(), id, epoch).is_ok() {
-            inner.with_liveness(|liveness, now| {
-                liveness.heard(id, epoch, offset, now);
-                liveness.suspected(id, &silent, now);
-            });
-            if !silent.is_empty() {
-                inner.wake.notify_one();
-            }
+        let term = inner.term_number();
+        let image = inner.metadata.image();
+        let hear = |liveness: &mut Liveness, now| judgement::hear(&image, liveness, &heartbeat, &silent, now);
+        if inner.with_liveness(hear) == Some(true) {
+            inner.wake.notify_one();
         }
-        self.run(move |image| {
-            let may_unfence = inner.with_liveness(|liveness, now| liveness.may_unfence(id, epoch, now));
-            heartbeat.want_fence |= may_unfence == Some(false);
-            let leaving = image.brokers.get(id).is_some_and(|broker| broker.in_controlled_shutdown);
-            let others = leaving && {
-                let applied = image.version.offset().plus(-1);
-                let asked = inner.with_liveness(|liveness, _| liveness.others_caught_up(id, epoch, applied));
-                asked.unwrap_or(false)
-            };
-            brokers::heartbeat(image, &heartbeat, others, (inner.settings)(image).defaults)
-        })
-        .await
+        let decided = self.run_in_office(move |image| {
+            let defaults = (inner.settings)(image).defaults;
+            inner.with_liveness(|liveness, now| {
+                judgement::heartbeat(image, liveness, &heartbeat, defaults, now)
+            })
+        });
+        let reply = decided.await?;
+        // Another controller may have confirmed what this one decided, and knows nothing of the lease.
+        if self.inner.term_number() == term { Ok(reply) } else { Err(DutyError::NotController) }
     }
 
     /// Judges what the broker `leader` wants its partitions to be.
@@ -212,11 +205,19 @@ impl ActiveController {
         mut decide: impl FnMut(&Image) -> Decision<Result<R, E>> + Send + 'static,
     ) -> Result<R, DutyError<E>> {
         let inner = Arc::clone(&self.inner);
-        if inner.term_number().is_none() {
+        self.run_in_office(move |image| inner.term_number().map(|_| decide(image))).await
+    }
+
+    /// The same for a decision that is only made while this node leads.
+    async fn run_in_office<R: Send + 'static, E: Send + 'static>(
+        &self,
+        mut decide: impl FnMut(&Image) -> Option<Decision<Result<R, E>>> + Send + 'static,
+    ) -> Result<R, DutyError<E>> {
+        if self.inner.term_number().is_none() {
             return Err(DutyError::NotController);
         }
-        let decided = self.inner.metadata.run(move |image| match inner.term_number() {
-            Some(_) => decide(image).map(|reply| reply.map_err(DutyError::Refused)),
+        let decided = self.inner.metadata.run(move |image| match decide(image) {
+            Some(decision) => decision.map(|reply| reply.map_err(DutyError::Refused)),
             None => Decision::reply(Err(DutyError::NotController)),
         });
         match decided.await {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -26,6 +27,8 @@ struct Rig {
     member: Controller,
     office: tokio::sync::watch::Sender<Option<u64>>,
     active: ActiveController,
+    /// The next decision is overtaken by another term.
+    is_overtaken: Arc<AtomicBool>,
 }
 
 impl Rig {
@@ -37,17 +40,24 @@ impl Rig {
         let (dir, disk) = real();
         let (metadata, member) = run_node(&disk, dir.path()).await;
         let (office, watched): (_, Office) = tokio::sync::watch::channel(Some(1));
-        let settings = move |_: &Image| DutySettings {
-            defaults: ElectionDefaults::default(),
-            // Longer than any test.
-            session_ms: 3_600_000,
-            listener: "PLAINTEXT".into(),
-            rebalance_interval,
-            unclean_interval: Duration::from_secs(3600),
+        let is_overtaken = Arc::new(AtomicBool::new(false));
+        let (next_term, overtakes) = (office.clone(), Arc::clone(&is_overtaken));
+        let settings = move |_: &Image| {
+            if overtakes.swap(false, Ordering::Relaxed) {
+                next_term.send_replace(Some(2));
+            }
+            DutySettings {
+                defaults: ElectionDefaults::default(),
+                // Longer than any test.
+                session_ms: 3_600_000,
+                listener: "PLAINTEXT".into(),
+                rebalance_interval,
+                unclean_interval: Duration::from_secs(3600),
+            }
         };
         let (active, task) = ActiveController::new(metadata.clone(), watched, None, Arc::new(settings));
         tokio::spawn(task);
-        Rig { _dir: dir, metadata, member, office, active }
+        Rig { _dir: dir, metadata, member, office, active, is_overtaken }
     }
 
     /// Registers and unfences.
@@ -158,6 +168,18 @@ async fn a_node_that_does_not_lead_does_nothing() {
     // The next term begins with a dial to whom it has not heard.
     rig.office.send_replace(Some(2));
     rig.broker_that(2, |broker| broker.fenced).await;
+    rig.member.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_heartbeat_counts_in_the_term_in_which_it_came() {
+    let rig = Rig::start().await;
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let epoch = rig.join(2, listener.local_addr().unwrap().port()).await;
+    // Whoever leads next does not know of the lease that an answer would renew.
+    rig.is_overtaken.store(true, Ordering::Relaxed);
+    assert_eq!(rig.active.heartbeat(heartbeat(2, epoch), Vec::new()).await, Err(DutyError::NotController));
+    assert!(rig.active.heartbeat(heartbeat(2, epoch), Vec::new()).await.is_ok());
     rig.member.shutdown().await;
 }
 

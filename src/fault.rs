@@ -74,9 +74,11 @@ impl Fault {
     ];
     pub(crate) const OF_LEADER: [Fault; 4] =
         [Fault::CommitsUnflushed, Fault::LosesIsrShrink, Fault::ExpandsTooEarly, Fault::AcknowledgesEarly];
+    /// It costs time and no more, for what a leader believes of a follower is then less than what is true, until the next
+    /// report: the laws of a pair, which look at what it believes, find it.
+    pub(crate) const OF_PAIR: [Fault; 1] = [Fault::TakesLateReports];
     /// Those that only show where all parts play together.
-    pub(crate) const OF_CLUSTER: [Fault; 6] = [
-        Fault::TakesLateReports,
+    pub(crate) const OF_CLUSTER: [Fault; 5] = [
         Fault::ElectsOutsideIsr,
         Fault::SkipsEpochBump,
         Fault::KeepsLostReplicas,

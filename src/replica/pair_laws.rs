@@ -721,7 +721,7 @@ fn the_laws_are_put_to_the_test() {
 
 #[test]
 fn each_deliberate_fault_is_found() {
-    for fault in Fault::OF_FOLLOWER.into_iter().chain([Fault::TakesLateReports]) {
+    for fault in Fault::OF_FOLLOWER.into_iter().chain(Fault::OF_PAIR) {
         let strategy = (any::<bool>(), events());
         let test = |(durable, events): (bool, Vec<Event>)| run(durable, &events).map(drop);
         let found = fault::with(fault, || runner(2000).run(&strategy, test));

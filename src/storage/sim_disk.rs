@@ -4,6 +4,8 @@
 //! The model: a file's content and a directory's names each have a durable state and a list of changes since. A sync makes
 //! the changes durable. A crash keeps, for each file and directory on its own, some first part of its changes; the last
 //! write that is kept may be torn, and the file may then be as long as if it was not, with zeros where the bytes should be.
+//! On request a sync of a file that fails has the same effect as on Linux: what it was to write is shown until the crash, and
+//! never written, whatever syncs follow.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -55,6 +57,10 @@ struct State {
     capacity: Option<u64>,
     locks: HashSet<NodeId>,
     faults: Vec<Fault>,
+    /// What a failed sync was to write is lost.
+    loses_failed_syncs: bool,
+    /// That has happened since the last crash.
+    has_lost: bool,
     /// Calls of this kind on files whose names contain this do not return.
     hung: Option<(FaultOn, String)>,
     counts: Counts,
@@ -226,6 +232,8 @@ impl Default for State {
             capacity: None,
             locks: HashSet::new(),
             faults: Vec::new(),
+            loses_failed_syncs: false,
+            has_lost: false,
             hung: None,
             counts: Counts::default(),
             now: TimestampMs(0),
@@ -255,6 +263,7 @@ impl SimDisk {
         state.crashes += 1;
         state.locks.clear();
         state.faults.clear();
+        state.has_lost = false;
     }
 
     /// Voids open files and locks, as the death of a process does; nothing is lost.
@@ -285,6 +294,34 @@ impl SimDisk {
         state.faults.clear();
         state.hung = None;
         self.healed.notify_all();
+    }
+
+    /// From now on what a failed sync was to write is lost.
+    pub fn lose_failed_syncs(&self) {
+        locked(&self.state).loses_failed_syncs = true;
+    }
+
+    /// Whether the disk shows what a crash would take, although nothing is left to sync.
+    pub fn has_lost(&self) -> bool {
+        locked(&self.state).has_lost
+    }
+
+    /// What would be left of the files in a directory whose names end so after a crash that keeps nothing unsynced.
+    pub fn durable_files(&self, dir: &Path, ending: &str) -> BTreeMap<String, Vec<u8>> {
+        let state = locked(&self.state);
+        let mut at = ROOT;
+        for name in components(dir) {
+            let Some(Node::Dir { names, .. }) = state.nodes.get(&at) else { return BTreeMap::new() };
+            let Some(next) = names.durable.get(&name) else { return BTreeMap::new() };
+            at = *next;
+        }
+        let Some(Node::Dir { names, .. }) = state.nodes.get(&at) else { return BTreeMap::new() };
+        let named = names.durable.iter().filter(|(name, _)| name.ends_with(ending));
+        let files = named.filter_map(|(name, id)| match state.nodes.get(id) {
+            Some(Node::File { content, .. }) => Some((name.clone(), content.durable.clone())),
+            _ => None,
+        });
+        files.collect()
     }
 
     pub fn counts(&self) -> Counts {
@@ -612,10 +649,18 @@ impl DiskFile for SimFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.with(Some(FaultOn::Sync), |content, counts| {
+        let synced = self.with(Some(FaultOn::Sync), |content, counts| {
             content.sync();
             counts.syncs += 1;
-        })
+        });
+        let mut state = locked(&self.disk.state);
+        if synced.is_err() && state.loses_failed_syncs && state.crashes == self.crashes {
+            state.has_lost = true;
+            if let Some(Node::File { content, .. }) = state.nodes.get_mut(&self.id) {
+                content.unsynced.clear();
+            }
+        }
+        synced
     }
 }
 

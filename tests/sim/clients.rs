@@ -153,6 +153,11 @@ impl Producer {
         }
     }
 
+    /// Since when the oldest batch that is not acknowledged is under way.
+    pub fn waits_since(&self) -> Option<Ms> {
+        self.pending.front()?.attempts.first().map(|attempt| attempt.at)
+    }
+
     fn make_batch(&mut self, context: &mut Context, history: &mut History) {
         let mut builder = BatchBuilder::new();
         if self.is_idempotent {

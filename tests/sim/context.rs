@@ -32,7 +32,7 @@ pub enum Event {
         node: i32,
     },
     Controller {
-        generation: u64,
+        at: usize,
         what: ControllerEvent,
     },
     /// A client has something to do.
@@ -50,6 +50,8 @@ pub enum Event {
 
 /// So many requests in a thousand arrive once more, much later.
 const STRAGGLERS: u32 = 120;
+/// The same of those that end a transaction.
+const STRAGGLING_ENDS: u32 = 300;
 
 /// A producer's requests are a stream with its number; the answers of each node are others.
 const STREAMS: usize = 1_000;
@@ -68,6 +70,7 @@ pub enum ProcessEvent {
     /// A flush round is done.
     Synced(u64),
     Heartbeat,
+    Register,
     /// Looks whether there is newer metadata.
     Poll,
     /// Opens what could not be opened.
@@ -89,7 +92,18 @@ pub enum ProcessEvent {
 pub enum ControllerEvent {
     Decide,
     Commit,
-    Tick,
+    /// It leads from now on, in this term.
+    Lead(u64),
+    /// It hears that another one leads, in this term.
+    Resign(u64),
+    /// It takes in what is committed.
+    Apply,
+    /// Looks who lives, again and again in this term.
+    Tick(u64),
+    /// Looks at once.
+    Judge,
+    /// Nobody has answered this probe.
+    ProbeTimeout(u64),
 }
 
 #[derive(Debug)]
@@ -165,8 +179,9 @@ impl Context {
     }
 
     /// Now and then what is sent arrives once more, much later: somebody tried again meanwhile.
-    pub fn straggle(&mut self, from: Place, to: Place, body: &super::network::Body) {
-        if !self.calm && !self.plan.keeps_order() && self.chance.permille(STRAGGLERS) {
+    pub fn straggle(&mut self, from: Place, to: Place, body: &super::network::Body, is_end: bool) {
+        let times = if is_end { STRAGGLING_ENDS } else { STRAGGLERS };
+        if !self.calm && !self.plan.keeps_order() && self.chance.permille(times) {
             let packet = Packet { from, to, body: body.clone() };
             let delay = self.chance.between(50, 2_500);
             self.after(delay, Event::Packet(packet));

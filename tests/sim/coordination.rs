@@ -256,7 +256,7 @@ impl Coordination {
             self.calls.insert(call, answer);
             let node = self.me.0;
             let body = Body::PeerAsk(PeerAsk { node, call, asking });
-            context.straggle(Place::Node(node), Place::Node(broker.0), &body);
+            context.straggle(Place::Node(node), Place::Node(broker.0), &body, false);
             context.send(Place::Node(node), Place::Node(broker.0), body);
             let what = ProcessEvent::PeerTimeout(call);
             context.after(PEER_LIMIT_MS, Event::Process { node, life: self.life, what });

@@ -10,6 +10,7 @@ use super::context::{Event, Ms, note};
 use super::controller::Request;
 use super::network::Place;
 use super::plan::{Mishap, TopicKind};
+use super::quorum::Going;
 use super::world::World;
 use crate::metadata::reassign::Reassignment;
 use crate::storage::sim_disk::FaultOn;
@@ -23,7 +24,25 @@ enum Mend {
     Slow(i32),
     /// A node with a failed directory starts anew.
     Restart(i32),
+    /// A node that is down gets new disks, as soon as that loses nothing.
+    Wipe(i32, Ms),
+    /// A node with empty disks, which gets no data from others until then, is back: whoever is alone in having them ends.
+    Strike(Strike),
 }
+
+#[derive(Clone, Copy, Debug)]
+struct Strike {
+    node: i32,
+    /// The epoch that its broker had before.
+    before: BrokerEpoch,
+    until: Ms,
+}
+
+/// For how long a node that is to be wiped waits until that loses nothing.
+const WIPE_MS: Ms = 3_500;
+const WIPE_LOOK_MS: Ms = 20;
+const STRIKE_MS: Ms = 5_000;
+const STRIKE_LOOK_MS: Ms = 10;
 
 #[derive(Debug, Default)]
 pub struct Mishaps {
@@ -65,7 +84,7 @@ impl Mishaps {
                 }
                 _ => false,
             },
-            Mishap::Wipe => Self::wipe(world, node),
+            Mishap::Wipe => Self::take_to_wipe(world, node),
             Mishap::Pause => {
                 world.nodes[at].paused_until = world.context.now + for_ms;
                 true
@@ -78,7 +97,14 @@ impl Mishaps {
                 let other = world.context.chance.between(1, world.context.plan.nodes.into()) as i32;
                 Self::cut(world, Place::Node(node), Place::Node(other), for_ms)
             }
-            Mishap::CutOff => Self::cut(world, Place::Node(node), Place::Controllers, for_ms),
+            Mishap::CutOff => {
+                let count = world.context.plan.controllers;
+                let one = world.context.chance.below(count);
+                let all = world.context.chance.permille(600);
+                let mut cut_off = (0..count).filter(|at| all || *at == one);
+                let from = Place::Node(node);
+                cut_off.all(|at| Self::cut(world, from, Place::Controller(at), for_ms))
+            }
             Mishap::FullDisk => {
                 let left = world.context.chance.between(0, 1500).unsigned_abs();
                 let disk = &world.nodes[at].disk;
@@ -97,12 +123,29 @@ impl Mishaps {
             }
             Mishap::NewController => {
                 let outage = world.context.chance.between(0, 800);
-                world.controller.take_over(&mut world.context, outage);
+                let next = world.context.chance.below(world.context.plan.controllers);
+                let ends = world.context.chance.permille(400);
+                let going = if ends { Going::Ends } else { Going::Unaware(for_ms) };
+                world.quorum.elect(&mut world.context, next, going, outage);
                 true
             }
+            Mishap::PauseController => Self::pause_controller(world, for_ms),
             Mishap::Unregister => Self::unregister(world, node),
             Mishap::Admin => Self::administer(world, node),
         }
+    }
+
+    /// The active controller stands still; when that takes long, another one is elected meanwhile.
+    fn pause_controller(world: &mut World, for_ms: Ms) -> bool {
+        let (count, old) = (world.context.plan.controllers, world.quorum.log.leader);
+        world.quorum.controllers[old].paused_until = world.context.now + for_ms;
+        let outage = world.context.chance.between(500, 900);
+        if count > 1 && for_ms > outage {
+            let next = (old + 1 + world.context.chance.below(count - 1)) % count;
+            let unaware = for_ms + world.context.chance.between(0, 300);
+            world.quorum.elect(&mut world.context, next, Going::Unaware(unaware), outage);
+        }
+        true
     }
 
     fn mend_in(world: &mut World, ms: Ms, mend: Mend) -> bool {
@@ -143,7 +186,7 @@ impl Mishaps {
 
     /// Forgets wiped nodes that are registered anew.
     fn note_registered(world: &mut World) {
-        let head = world.controller.head.clone();
+        let head = world.quorum.log.head.clone();
         world.mishaps.wiped.retain(|node, before| {
             head.brokers.get(NodeId(*node)).is_none_or(|broker| broker.epoch == *before)
         });
@@ -151,7 +194,7 @@ impl Mishaps {
 
     /// Whether every partition that counts on this node has another replica in sync that lives.
     fn others_are_in_sync(world: &World, node: i32) -> bool {
-        let (head, me) = (&world.controller.head, NodeId(node));
+        let (head, me) = (&world.quorum.log.head, NodeId(node));
         let lives = |id: &NodeId| {
             *id != me
                 && head.brokers.is_active(*id)
@@ -164,10 +207,33 @@ impl Mishaps {
         partitions.all(|(_, partition)| !partition.has_replica(me) || partition.isr.iter().any(lives))
     }
 
+    /// A node goes down, to come back with empty disks.
+    fn take_to_wipe(world: &mut World, node: i32) -> bool {
+        Self::note_registered(world);
+        if !world.mishaps.wiped.is_empty() || !Self::others_are_in_sync(world, node) {
+            return false;
+        }
+        world.nodes[(node - 1) as usize].kill(&mut world.context, true);
+        world.ended(node);
+        let until = world.context.now + WIPE_MS;
+        Self::mend_in(world, WIPE_LOOK_MS, Mend::Wipe(node, until))
+    }
+
+    fn wipe_when_down(world: &mut World, node: i32, until: Ms) {
+        let is_up = world.nodes[(node - 1) as usize].process.is_some();
+        let is_over = world.context.calm || world.context.now >= until;
+        if is_up || Self::wipe(world, node) || is_over {
+            let delay = world.context.chance.between(20, 400);
+            world.context.after(delay, Event::Start { node });
+        } else {
+            Self::mend_in(world, WIPE_LOOK_MS, Mend::Wipe(node, until));
+        }
+    }
+
     /// A node that is down, and known to be, comes back with empty disks.
     fn wipe(world: &mut World, node: i32) -> bool {
         Self::note_registered(world);
-        let Some(broker) = world.controller.head.brokers.get(NodeId(node)) else { return false };
+        let Some(broker) = world.quorum.log.head.brokers.get(NodeId(node)) else { return false };
         let (fenced, epoch) = (broker.fenced, broker.epoch);
         let at = (node - 1) as usize;
         let ready = fenced && world.nodes[at].process.is_none() && world.mishaps.wiped.is_empty();
@@ -176,7 +242,44 @@ impl Mishaps {
         }
         world.nodes[at].wipe(&mut world.context);
         world.mishaps.wiped.insert(node, epoch);
+        if world.context.chance.permille(600) {
+            for other in Self::others(world, node) {
+                world.context.network.cuts.insert((Place::Node(other), Place::Node(node)));
+            }
+            let until = world.context.now + STRIKE_MS;
+            Self::mend_in(world, STRIKE_LOOK_MS, Mend::Strike(Strike { node, before: epoch, until }));
+        }
         true
+    }
+
+    fn others(world: &World, node: i32) -> Vec<i32> {
+        (1..=world.context.plan.nodes).filter(|other| *other != node).collect()
+    }
+
+    fn strike(world: &mut World, strike: Strike) {
+        let Strike { node, before, until } = strike;
+        let head = world.quorum.log.head.clone();
+        let (me, is_over) = (NodeId(node), world.context.calm || world.context.now >= until);
+        let is_back =
+            head.brokers.is_active(me) && head.brokers.get(me).is_some_and(|broker| broker.epoch != before);
+        let mut partitions = head.topics.iter().flat_map(|topic| topic.partitions());
+        let alone = partitions.find_map(|(_, partition)| match &partition.isr[..] {
+            [only] if partition.has_replica(me) && *only != me && is_back => Some(*only),
+            _ => None,
+        });
+        match alone {
+            _ if is_over => {}
+            None => {
+                Self::mend_in(world, STRIKE_LOOK_MS, Mend::Strike(strike));
+                return;
+            }
+            Some(only) => {
+                Self::end(world, only.0, false);
+            }
+        }
+        for other in Self::others(world, node) {
+            Self::mend_in(world, 800, Mend::Cut(Place::Node(other), Place::Node(node)));
+        }
     }
 
     fn unregister(world: &mut World, node: i32) -> bool {
@@ -222,7 +325,7 @@ impl Mishaps {
 
     /// Somebody asks the leader of a partition to delete some of its committed records.
     fn delete_records(world: &mut World, partition: &TopicPartition) -> bool {
-        let head = world.controller.head.clone();
+        let head = world.quorum.log.head.clone();
         let Some(topic) = head.topics.by_name(&partition.topic) else { return false };
         let id = TopicIdPartition { topic_id: topic.id, partition: partition.partition };
         let leader = topic.partition(partition.partition).map_or(NodeId::NONE, |partition| partition.leader);
@@ -243,6 +346,8 @@ impl Mishaps {
                 world.context.network.cuts.remove(&(one, other));
                 world.context.network.cuts.remove(&(other, one));
             }
+            Mend::Wipe(node, until) => Self::wipe_when_down(world, node, until),
+            Mend::Strike(strike) => Self::strike(world, strike),
             Mend::Disk(node) => world.nodes[(node - 1) as usize].disk.set_capacity(None),
             Mend::Slow(node) => {
                 world.context.slow.remove(&node);
@@ -264,6 +369,10 @@ impl Mishaps {
         world.mishaps.wiped.clear();
         for id in mends {
             Self::mend(world, id);
+        }
+        world.context.network.cuts.clear();
+        for controller in &mut world.quorum.controllers {
+            controller.paused_until = 0;
         }
         for at in 0..world.nodes.len() {
             let node = &mut world.nodes[at];

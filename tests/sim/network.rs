@@ -4,6 +4,7 @@
 //! Invariant: whether something arrives is decided when it is sent; what is under way when a cut begins still arrives.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -17,8 +18,10 @@ use crate::broker::messages::Produced;
 use crate::coordinator::group::command::CommitOffsets;
 use crate::coordinator::group::{self, Name};
 use crate::coordinator::transaction;
+use crate::metadata::Image;
+use crate::metadata::liveness::ProbeOutcome;
 use crate::replica::Acks;
-use crate::types::{ErrorCode, LeaderEpoch, TopicIdPartition};
+use crate::types::{BrokerEpoch, ErrorCode, LeaderEpoch, NodeId, TopicIdPartition};
 use crate::wire::messages::add_partitions_to_txn_response::AddPartitionsToTxnResponse;
 use crate::wire::messages::write_txn_markers_response::WriteTxnMarkersResponse;
 use crate::wire::messages::{AddPartitionsToTxnRequest, WriteTxnMarkersRequest};
@@ -26,8 +29,7 @@ use crate::wire::messages::{AddPartitionsToTxnRequest, WriteTxnMarkersRequest};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Node(i32),
-    /// Wherever the active controller is.
-    Controllers,
+    Controller(usize),
     Clients,
 }
 
@@ -46,15 +48,29 @@ pub enum Body {
         call: u64,
         request: Request,
     },
+    /// With the metadata that it speaks of.
     Answer {
         caller: Caller,
         call: u64,
+        image: Arc<Image>,
         answer: Answer,
     },
     /// Asks for the newest metadata.
     Poll,
-    /// The metadata has moved on.
-    Published,
+    /// What there is of the metadata, and who leads in which term.
+    Published {
+        image: Arc<Image>,
+        term: u64,
+        leader: usize,
+    },
+    /// A controller wants to know whether a process is there.
+    Probe(u64),
+    Probed {
+        probe: u64,
+        outcome: ProbeOutcome,
+    },
+    /// A broker gives up its connection to a controller.
+    Closed(NodeId, BrokerEpoch),
     Produce(ProduceRequest),
     Produced {
         producer: usize,
@@ -168,7 +184,7 @@ impl Network {
     /// When what is sent now arrives: each time that it does.
     pub fn fate(&self, from: Place, to: Place, calm: bool, chance: &mut Chance) -> Vec<Ms> {
         if calm {
-            return vec![1];
+            return vec![chance.between(0, 2)];
         }
         if self.cuts.contains(&(from, to)) || chance.permille(self.lost) {
             return Vec::new();

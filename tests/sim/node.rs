@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::context::{Context, Event, Ms, ProcessEvent, note};
-use super::network::{Body, Caller, Place};
+use super::network::{Body, Caller};
 use super::plan::Plan;
 use super::process::{Machine, Process};
 use crate::broker::clock::{self, Now};
@@ -17,6 +17,12 @@ use crate::types::{MonotonicMs, NodeId, Offset, TimestampMs, TopicIdPartition, U
 
 /// When the simulation begins, on wall clocks that are right.
 pub const WALL_BASE: i64 = 1_700_000_000_000;
+
+fn new_disk() -> SimDisk {
+    let disk = SimDisk::new();
+    disk.lose_failed_syncs();
+    disk
+}
 
 pub struct Node {
     pub me: NodeId,
@@ -31,7 +37,7 @@ pub struct Node {
 
 impl Node {
     pub fn new(me: NodeId, plan: &Plan) -> Node {
-        let disk = SimDisk::new();
+        let disk = new_disk();
         let overrides = [
             ("replica.lag.time.max.ms", plan.lag_time_max_ms.to_string()),
             ("replica.fetch.backoff.ms", "300".to_owned()),
@@ -108,18 +114,21 @@ impl Node {
     }
 
     /// A packet for the process here.
-    pub fn arrives(&mut self, context: &mut Context, from: Place, body: Body, head: &Arc<Image>) {
+    pub fn arrives(&mut self, context: &mut Context, body: Body) {
         let now = self.now(context);
         let me = self.me.0;
         let Some(process) = &mut self.process else { return };
         let is_mine = |life: u64| life == process.life;
         match body {
-            Body::Published => process.learn(head),
-            Body::Answer { caller: Caller::Process { node, life }, call, answer }
+            Body::Published { image, term, leader } => {
+                process.learn(&image);
+                process.learn_of(term, leader);
+            }
+            Body::Answer { caller: Caller::Process { node, life }, call, image, answer }
                 if node == me && is_mine(life) =>
             {
                 // An answer leaves when the metadata that it speaks of is there.
-                process.learn(head);
+                process.learn(&image);
                 process.answered(context, call, answer);
             }
             Body::Produce(request) => process.produce(context, request, now),
@@ -130,7 +139,6 @@ impl Node {
             Body::PeerTold { call, told } => process.peer_told(call, told),
             _ => {}
         }
-        let _ = from;
         process.wake(context);
     }
 
@@ -154,11 +162,7 @@ impl Node {
         if self.process.take().is_some() {
             note!(context, "{} ends{}", self.me, if loses_power { " without power" } else { "" });
         }
-        if loses_power {
-            self.disk.crash(context.chance.next());
-        } else {
-            self.disk.kill();
-        }
+        self.end(context, loses_power);
         self.paused_until = 0;
     }
 
@@ -169,13 +173,22 @@ impl Node {
             note!(context, "{} closes", self.me);
             process.close(context, now);
         }
-        self.disk.kill();
+        self.end(context, false);
+    }
+
+    /// A machine on whose disk a sync has failed is not trusted before it has been switched off and on.
+    fn end(&mut self, context: &mut Context, loses_power: bool) {
+        if loses_power || self.disk.has_lost() {
+            self.disk.crash(context.chance.next());
+        } else {
+            self.disk.kill();
+        }
     }
 
     /// The machine gets new disks.
     pub fn wipe(&mut self, context: &mut Context) {
         note!(context, "{} is wiped", self.me);
-        self.disk = SimDisk::new();
+        self.disk = new_disk();
         self.machine.disk = Arc::new(self.disk.clone());
         self.wipes += 1;
         self.name_directories();

@@ -19,7 +19,7 @@ pub enum Mishap {
     Kill,
     /// A process is stopped in an orderly way.
     Leave,
-    /// A node comes back with empty disks.
+    /// A node loses power and comes back with empty disks.
     Wipe,
     /// A process stands still.
     Pause,
@@ -27,7 +27,7 @@ pub enum Mishap {
     ClockJump,
     /// Two nodes do not hear each other, or only one of them does not.
     Cut,
-    /// A node does not hear the controllers, or they do not hear it.
+    /// A node does not hear the controllers, or one of them, or they do not hear it.
     CutOff,
     /// A disk has no room, for a while.
     FullDisk,
@@ -37,8 +37,10 @@ pub enum Mishap {
     WriteError,
     /// Syncs take long.
     SlowDisk,
-    /// Another controller takes over.
+    /// Another controller takes over, or the same one anew.
     NewController,
+    /// The active controller stands still.
+    PauseController,
     /// A broker is taken out of the cluster.
     Unregister,
     /// Somebody asks for another leader, other replicas, another topic, or none.
@@ -52,7 +54,7 @@ impl Mishap {
     }
 }
 
-const ALL: [Mishap; 16] = [
+const ALL: [Mishap; 17] = [
     Mishap::PowerLoss,
     Mishap::Blackout,
     Mishap::Kill,
@@ -67,6 +69,7 @@ const ALL: [Mishap; 16] = [
     Mishap::WriteError,
     Mishap::SlowDisk,
     Mishap::NewController,
+    Mishap::PauseController,
     Mishap::Unregister,
     Mishap::Admin,
 ];
@@ -120,6 +123,7 @@ pub struct TopicPlan {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub nodes: i32,
+    pub controllers: usize,
     pub shards: usize,
     /// Log directories of each node.
     pub directories: usize,
@@ -179,6 +183,7 @@ impl Plan {
         }
         let plan = Plan {
             nodes,
+            controllers: *chance.pick(&[1, 3, 3]),
             shards: *chance.pick(&[1, 2]),
             directories: *chance.pick(&[1, 1, 2]),
             topics: vec![topic("alpha", may_be_unclean, chance), topic("beta", may_be_unclean, chance)],

@@ -4,6 +4,8 @@
 //! Must not know other nodes' state; it speaks to them through the network. Invariant: nothing of a process runs after its
 //! life has ended.
 
+mod calls;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -14,9 +16,9 @@ use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
 use super::context::{Context, Event, Ms, ProcessEvent, answers_to, note};
-use super::controller::{Answer, Request};
+use super::controller::Request;
 use super::coordination::Coordination;
-use super::network::{Ask, Body, Caller, PeerAsk, PeerTold, Place, ProduceRefusal, ProduceRequest};
+use super::network::{Ask, Body, PeerAsk, PeerTold, Place, ProduceRefusal, ProduceRequest};
 use super::replication::{Fetch, FetchAnswer, Here, Replication};
 use crate::broker::checkpoints::Checkpoints;
 use crate::broker::clock::Now;
@@ -26,7 +28,7 @@ use crate::broker::flusher::{Round, Synced};
 use crate::broker::lease::Lease;
 use crate::broker::log_dirs::{LogDirs, Retired};
 use crate::broker::mailbox::{Mailbox, Message, ShardSender, mailbox};
-use crate::broker::messages::{Append, IsrAltered, IsrProposal, Produce, ProduceError, Produced};
+use crate::broker::messages::{Append, IsrProposal, Produce, ProduceError, Produced};
 use crate::broker::outbox::{Inlets, outlets};
 use crate::broker::partitions::{Partitions, Role};
 use crate::broker::reconciler::{Chore, Reconciler};
@@ -34,27 +36,21 @@ use crate::broker::reply::gather;
 use crate::broker::shard::Shard;
 use crate::config::Layers;
 use crate::metadata::Image;
-use crate::metadata::alter_partition::{AlterPartitionError, ProposedIsr};
-use crate::metadata::brokers::{Heartbeat, Registration};
-use crate::metadata::features::supported_features;
-use crate::metadata::topics::LeaderRecoveryState;
-use crate::replica::{Acks, AlterOutcome};
+use crate::replica::Acks;
 use crate::storage::checkpoint::MetaProperties;
 use crate::storage::disk::Disk;
 use crate::storage::log::producer_state::Coordinated;
 use crate::storage::log::{AppendError, Budgets, Origin};
 use crate::storage::log_dir::{Claim, LogDir, LogDirError, Owner};
-use crate::types::{
-    BrokerEpoch, DirectoryId, LeaderEpoch, MonotonicMs, NodeId, Offset, TopicIdPartition, Uuid,
-};
+use crate::types::{BrokerEpoch, DirectoryId, LeaderEpoch, NodeId, Offset, TopicIdPartition, Uuid};
 
-const HEARTBEAT_MS: Ms = 300;
 const POLL_MS: Ms = 250;
 const CHECKPOINT_MS: Ms = 700;
 const RETRY_MS: Ms = 400;
-const CALL_LIMIT_MS: Ms = 900;
 /// An append is not acknowledged after this.
 const PRODUCE_LIMIT_MS: Ms = 1200;
+/// So often nothing may come of the time that was waited for.
+const DUE_TICKS_MAX: u32 = 300;
 /// Syncs of one directory that run side by side.
 const SYNC_THREADS: usize = 3;
 
@@ -140,9 +136,11 @@ pub struct Process {
     pub replication: Replication,
     is_pumping: bool,
     ticks_at: Ms,
+    /// So many times in a row something was due, and still was afterwards.
+    due_ticks: u32,
     lease: Lease,
-    /// When the heartbeat was sent that was answered last.
-    heard_of: Ms,
+    /// The newest term of the controllers that it knows of, and which of them it asks.
+    controller: (u64, usize),
     /// What has been acknowledged to producers with acks=all, and in which terms, since that was last asked.
     pub acknowledged: Vec<(TopicIdPartition, LeaderEpoch)>,
     /// Of seeds with transactions.
@@ -228,8 +226,9 @@ impl Process {
             replication: Replication::new(me, life, &context.plan),
             is_pumping: false,
             ticks_at: Ms::MAX,
+            due_ticks: 0,
             lease,
-            heard_of: 0,
+            controller: (0, 0),
             acknowledged: Vec::new(),
             coordination,
         };
@@ -256,12 +255,18 @@ impl Process {
                     self.tell_all(|| Message::Tick);
                 }
                 self.pump(context, now);
+                let is_due =
+                    self.shards.iter().filter_map(Shard::next_deadline).any(|at| at.0 <= context.now);
+                self.due_ticks = if is_due { self.due_ticks + 1 } else { 0 };
+                assert!(self.due_ticks < DUE_TICKS_MAX, "progress: what is due on {} is never done", self.me);
             }
             ProcessEvent::Synced(round) => self.end_flush(context, round),
             ProcessEvent::Heartbeat => self.heartbeat(context),
+            ProcessEvent::Register => self.register(context),
             ProcessEvent::Poll => {
                 self.after(context, POLL_MS, ProcessEvent::Poll);
-                context.send(Place::Node(self.me.0), Place::Controllers, Body::Poll);
+                let at = context.chance.below(context.plan.controllers);
+                context.send(Place::Node(self.me.0), Place::Controller(at), Body::Poll);
                 self.remove_retired(context);
                 for directory in &self.directories {
                     directory.remove_doomed(now.monotonic);
@@ -272,7 +277,7 @@ impl Process {
                 self.after(context, CHECKPOINT_MS, ProcessEvent::Checkpoint);
                 self.checkpoints.write_all();
             }
-            ProcessEvent::CallTimeout(call) => self.answered(context, call, Answer::Failed),
+            ProcessEvent::CallTimeout(call) => self.give_up(context, call),
             ProcessEvent::Fetcher(leader) => self.replication.turn(context, leader, self.epoch),
             ProcessEvent::Coordinate => self.pump(context, now),
             ProcessEvent::PeerTimeout(call) => {
@@ -345,6 +350,12 @@ impl Process {
             if let Some(coordination) = &self.coordination {
                 coordination.learn(image);
             }
+        }
+    }
+
+    pub fn learn_of(&mut self, term: u64, leader: usize) {
+        if term > self.controller.0 {
+            self.controller = (term, leader);
         }
     }
 
@@ -545,136 +556,6 @@ impl Process {
         }
     }
 
-    // Calls to the controllers.
-
-    fn call(&mut self, context: &mut Context, what: Call, request: Request) {
-        let call = context.unique();
-        self.calls.insert(call, what);
-        self.after(context, CALL_LIMIT_MS, ProcessEvent::CallTimeout(call));
-        let caller = Caller::Process { node: self.me.0, life: self.life };
-        context.send(Place::Node(self.me.0), Place::Controllers, Body::Call { caller, call, request });
-    }
-
-    fn register(&mut self, context: &mut Context) {
-        let features = supported_features().into_iter().map(|(name, min, max)| (Arc::from(name), (min, max)));
-        let registration = Registration {
-            id: self.me,
-            incarnation: self.incarnation,
-            endpoints: Vec::new(),
-            features: features.collect(),
-            rack: None,
-            directories: self.directories.iter().map(|directory| directory.id()).collect(),
-            previous_epoch: self.previous_epoch,
-        };
-        self.call(context, Call::Register, Request::Register(registration));
-    }
-
-    fn heartbeat(&mut self, context: &mut Context) {
-        self.after(context, HEARTBEAT_MS, ProcessEvent::Heartbeat);
-        let Some(epoch) = self.epoch else { return };
-        let failed = self.directories.iter().filter(|directory| !directory.is_online());
-        let heartbeat = Heartbeat {
-            id: self.me,
-            epoch,
-            metadata_offset: Offset(self.caught_up as i64 - 1),
-            want_fence: false,
-            want_shutdown: self.leaves,
-            offline_directories: failed.map(|directory| directory.id()).collect(),
-            cordoned_directories: Some(Vec::new()),
-        };
-        self.call(context, Call::Heartbeat(context.now), Request::Heartbeat(heartbeat));
-    }
-
-    fn report_placement(&mut self, context: &mut Context, placed: Vec<(TopicIdPartition, DirectoryId)>) {
-        let Some(epoch) = self.epoch else { return };
-        let request = Request::Place { broker: self.me, epoch, placed: placed.clone() };
-        self.call(context, Call::Place(placed), request);
-    }
-
-    /// Asks for in-sync sets, one request at a time.
-    fn propose(&mut self, context: &mut Context) {
-        let under_way = self.calls.values().any(|call| matches!(call, Call::Alter(_)));
-        let Some(epoch) = self.epoch.filter(|_| !under_way && !self.proposals.is_empty()) else { return };
-        let asked = std::mem::take(&mut self.proposals);
-        let proposed = |proposal: &IsrProposal| ProposedIsr {
-            partition: proposal.id,
-            leader_epoch: proposal.alter.leader_epoch,
-            partition_epoch: proposal.alter.partition_epoch,
-            isr: proposal.alter.isr.clone(),
-            recovery_state: LeaderRecoveryState::Recovered,
-        };
-        let proposals = asked.iter().map(proposed).collect();
-        let request = Request::Alter { leader: self.me, epoch, proposals };
-        self.call(context, Call::Alter(asked), request);
-    }
-
-    pub fn answered(&mut self, context: &mut Context, call: u64, answer: Answer) {
-        let Some(what) = self.calls.remove(&call) else { return };
-        match (what, answer) {
-            (Call::Register, Answer::Registered(Ok(epoch))) => {
-                note!(context, "{} is registered as {epoch}", self.me);
-                self.epoch = Some(epoch);
-                self.heartbeat(context);
-            }
-            (Call::Register, Answer::Registered(Err(error))) => {
-                note!(context, "{} is not registered: {error}", self.me);
-                self.register(context);
-            }
-            (Call::Register, _) => self.register(context),
-            (Call::Heartbeat(sent), Answer::Heard(Ok(reply))) => {
-                self.may_end |= reply.should_shut_down;
-                // The product has one heartbeat under way at a time.
-                if self.heard_of < sent {
-                    self.heard_of = sent;
-                    if reply.fenced {
-                        self.lease.revoke();
-                    } else {
-                        self.lease.renew(MonotonicMs(sent));
-                    }
-                }
-            }
-            (Call::Heartbeat(_), Answer::Heard(Err(error))) => {
-                note!(context, "{} is told: {error}", self.me);
-                self.lease.revoke();
-                self.may_end = true;
-            }
-            (Call::Alter(asked), answer) => self.altered(asked, answer),
-            (Call::ProducerIds, answer) => {
-                let block = match answer {
-                    Answer::ProducerIds(given) => given.ok(),
-                    _ => None,
-                };
-                if let Some(coordination) = &mut self.coordination {
-                    coordination.take_ids(block);
-                }
-            }
-            (Call::Place(placed), Answer::Failed) => self.report_placement(context, placed),
-            _ => {}
-        }
-        self.wake(context);
-    }
-
-    fn altered(&self, asked: Vec<IsrProposal>, answer: Answer) {
-        let mut outcomes = match answer {
-            Answer::Altered(Ok(outcomes)) => outcomes.into_iter().map(|(_, outcome)| Some(outcome)).collect(),
-            _ => vec![None; asked.len()],
-        };
-        for (proposal, outcome) in asked.into_iter().zip(outcomes.drain(..)) {
-            let outcome = match outcome {
-                None => AlterOutcome::Unknown,
-                Some(Ok(state)) => AlterOutcome::Applied {
-                    leader_epoch: state.leader_epoch,
-                    partition_epoch: state.partition_epoch,
-                    isr: state.isr,
-                },
-                Some(Err(error)) => outcome_of(error),
-            };
-            let altered =
-                IsrAltered { id: proposal.id, proposed_at: proposal.alter.partition_epoch, outcome };
-            self.partitions.shard_of(&proposal.id).send_event(Message::IsrAltered(vec![altered]));
-        }
-    }
-
     // Replication.
 
     pub fn serve(&mut self, context: &mut Context, fetch: Fetch, now: Now) {
@@ -735,22 +616,5 @@ fn refusal(error: &ProduceError) -> ProduceRefusal {
         | ProduceError::Append(AppendError::Log(_)) => ProduceRefusal::Again,
         ProduceError::Append(AppendError::Producer(_)) => ProduceRefusal::OutOfOrder,
         ProduceError::Append(_) | ProduceError::Moved => ProduceRefusal::Never,
-    }
-}
-
-fn outcome_of(error: AlterPartitionError) -> AlterOutcome {
-    match error {
-        AlterPartitionError::NewerEpoch { .. } => AlterOutcome::Unknown,
-        AlterPartitionError::UnknownTopic
-        | AlterPartitionError::UnknownPartition
-        | AlterPartitionError::FencedLeaderEpoch(_)
-        | AlterPartitionError::NotLeader(_)
-        | AlterPartitionError::StalePartitionEpoch(_)
-        | AlterPartitionError::NewLeaderElected => AlterOutcome::Superseded,
-        AlterPartitionError::InvalidMember(_)
-        | AlterPartitionError::WithoutLeader
-        | AlterPartitionError::RecoveringWithOthers
-        | AlterPartitionError::RecoversAgain
-        | AlterPartitionError::IneligibleReplica { .. } => AlterOutcome::Refused,
     }
 }

@@ -20,11 +20,15 @@ use crate::broker::mailbox::Message;
 use crate::broker::messages::PartitionWants;
 use crate::broker::outbox::Inlets;
 use crate::broker::partitions::{Partition, Partitions};
+use crate::broker::peer_silence::PeerSilence;
 use crate::broker::serving::{self, NotServed, ReadFrom, ReadRefused};
 use crate::broker::waiters::Bound;
 use crate::metadata::Image;
+use crate::metadata::liveness::LONG_POLL_MS;
 use crate::replica::FollowerFetch;
-use crate::types::{BrokerEpoch, ErrorCode, LeaderEpoch, NodeId, Offset, PartitionIndex, TopicIdPartition};
+use crate::types::{
+    BrokerEpoch, ErrorCode, LeaderEpoch, MonotonicMs, NodeId, Offset, PartitionIndex, TopicIdPartition,
+};
 use crate::wire::messages::fetch_request::FetchRequest;
 use crate::wire::messages::fetch_response::{
     EpochEndOffset, FetchResponse, FetchableTopicResponse, PartitionData,
@@ -35,9 +39,9 @@ use crate::wire::messages::list_offsets_response::{
 };
 
 /// A request without an answer is given up, and with it the connection.
-const LIMIT_MS: Ms = 700;
+const LIMIT_MS: Ms = 1_200;
 /// How long a fetch waits at the leader for something to tell.
-const WAIT_MS: Ms = 150;
+const WAIT_MS: Ms = 500;
 const RECONNECT_MS: Ms = 40;
 const FETCH_VERSION: i16 = 18;
 /// In ListOffsets: the end of the log.
@@ -102,6 +106,8 @@ pub struct Replication {
     config: FetcherConfig,
     fetchers: BTreeMap<i32, Fetcher>,
     sessions: FetchSessions,
+    /// From whom an answer or a fetch is due.
+    pub silence: PeerSilence,
     /// Fetches that wait here for something to tell.
     waiting: BTreeMap<u64, (Fetch, FetchContext)>,
 }
@@ -124,7 +130,8 @@ impl Replication {
             response_max_bytes: 4000,
         };
         let sessions = FetchSessions::new(plan.fetch_sessions, 1_000);
-        Replication { me, life, config, fetchers: BTreeMap::new(), sessions, waiting: BTreeMap::new() }
+        let (fetchers, silence, waiting) = Default::default();
+        Replication { me, life, config, fetchers, sessions, silence, waiting }
     }
 
     fn after(&self, context: &mut Context, ms: Ms, what: ProcessEvent) {
@@ -161,6 +168,10 @@ impl Replication {
         }
         for leader in turned {
             self.turn(context, leader, epoch);
+            let fetcher = self.fetchers.get(&leader);
+            if fetcher.is_none_or(|fetcher| fetcher.core.is_idle() && fetcher.under_way.is_empty()) {
+                self.silence.answered(NodeId(leader));
+            }
         }
     }
 
@@ -190,6 +201,9 @@ impl Replication {
 
     fn question(&mut self, context: &mut Context, leader: i32, lane: Lane, question: Question) {
         let Some(fetcher) = self.fetchers.get_mut(&leader) else { return };
+        // The answer may rightly take as long as the leader lets a fetch wait.
+        let longer = if matches!(lane, Lane::Records(_)) { (WAIT_MS - LONG_POLL_MS).max(0) } else { 0 };
+        self.silence.asked(NodeId(leader), MonotonicMs(context.now + longer));
         let call = context.unique();
         fetcher.under_way.insert(lane, (call, context.now));
         let connection = fetcher.connection;
@@ -224,6 +238,10 @@ impl Replication {
             return;
         }
         fetcher.under_way.remove(&answer.lane);
+        self.silence.answered(NodeId(leader));
+        if !fetcher.under_way.is_empty() {
+            self.silence.asked(NodeId(leader), MonotonicMs(context.now));
+        }
         let fetched = match (answer.lane, answer.reply) {
             (Lane::Records(lane), Reply::Fetch(response)) => fetcher.core.on_fetch_answer(lane, response),
             (Lane::Bounds, Reply::Bounds(response)) => fetcher.core.on_bounds_answer(&response),
@@ -253,6 +271,7 @@ impl Replication {
             }
         };
         let follower = request.replica_state.replica_id;
+        self.silence.fetches(NodeId(follower.0));
         let merge = session_request(FETCH_VERSION, request, NodeId(follower.0));
         let fresh_id = context.unique() as i32;
         let session = match self.sessions.begin(merge, fresh_id, here.now.wall) {
@@ -299,6 +318,10 @@ impl Replication {
 
     fn answer(&self, context: &mut Context, fetch: &Fetch, reply: Reply) {
         let Fetch { follower, life, connection, call, lane, .. } = *fetch;
+        if matches!(fetch.question, Question::Fetch(_)) {
+            // Its next fetch is due.
+            self.silence.served(NodeId(follower), MonotonicMs(context.now));
+        }
         let answer = FetchAnswer { leader: self.me.0, life, connection, call, lane, reply };
         context.send(Place::Node(self.me.0), Place::Node(follower), Body::Fetched(answer));
     }

@@ -257,7 +257,7 @@ impl Client {
             self.todo.front()
         );
         let body = Body::Ask(Box::new(Ask { client: self.index, call, asking }));
-        context.straggle(Place::Clients, Place::Node(leader.0), &body);
+        context.straggle(Place::Clients, Place::Node(leader.0), &body, is_end);
         context.send(Place::Clients, Place::Node(leader.0), body);
     }
 

@@ -7,22 +7,24 @@ use std::sync::Arc;
 
 use super::clients::{Consumer, Producer};
 use super::context::{Context, Event, Ms, note};
-use super::controller::{Controller, Request};
-use super::history::{History, entries};
+use super::controller::Request;
+use super::history::{self, History, entries};
 use super::invariants::{
-    Broken, Invariants, Sight, all_or_nothing, committed_reads, lease, progress, stable,
+    Broken, Invariants, Sight, all_or_nothing, committed_reads, lease, progress, prompt, stable,
 };
 use super::members::{MEMBERS, Member};
 use super::mishaps::Mishaps;
-use super::network::{Body, Caller, Packet, Place, Told};
+use super::network::{Body, Packet, Place, Told};
 use super::node::Node;
 use super::plan::{Plan, TopicKind, TopicPlan};
+use super::quorum::{Going, Quorum};
 use super::readers::{OFFSETS, OffsetReader, Reader};
 use super::transactional::Client;
 use crate::broker::partitions::{Leadership, Partition, Role};
 use crate::coordinator::group;
 use crate::coordinator::group::reply::FetchedOffset;
 use crate::metadata::Image;
+use crate::metadata::liveness::ProbeOutcome;
 use crate::metadata::topics::NewTopic;
 use crate::storage::log::LogView;
 use crate::types::{LeaderEpoch, NodeId, Offset, PartitionIndex, TopicIdPartition, Uuid};
@@ -31,6 +33,9 @@ use crate::types::{LeaderEpoch, NodeId, Offset, PartitionIndex, TopicIdPartition
 const RECOVERY_MS: Ms = 30_000;
 /// How often that is looked at.
 const LOOK_MS: Ms = 250;
+/// How long the cluster is watched once it is whole, and how often it is looked at.
+const PROMPT_MS: Ms = 1_500;
+const PROMPT_LOOK_MS: Ms = 20;
 
 /// What came of a seed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +62,7 @@ struct Shown {
 
 pub struct World {
     pub context: Context,
-    pub controller: Controller,
+    pub quorum: Quorum,
     pub nodes: Vec<Node>,
     pub producers: Vec<Producer>,
     consumers: Vec<Consumer>,
@@ -110,7 +115,7 @@ impl World {
                 .map_or(Vec::new(), |of| (0..of.members).map(|index| Member::new(index, of)).collect()),
             transactional,
             readers,
-            controller: Controller::new(&plan),
+            quorum: Quorum::new(&plan),
             context,
             nodes,
             producers,
@@ -128,10 +133,10 @@ impl World {
         for node in 1..=self.context.plan.nodes {
             self.context.after(0, Event::Start { node });
         }
-        self.controller.take_over(&mut self.context, 0);
+        self.quorum.elect(&mut self.context, 0, Going::Unaware(0), 0);
         self.context.calm = true;
         self.run_until(|world| {
-            world.controller.head.brokers.iter().filter(|broker| broker.is_active()).count()
+            world.quorum.log.head.brokers.iter().filter(|broker| broker.is_active()).count()
                 == world.nodes.len()
         })?;
         self.create_topics();
@@ -169,11 +174,19 @@ impl World {
             .chain([self.commits()])
             .collect();
         self.run_until_nothing_is_missing("progress", |world| progress::missing(world, &before))?;
+        let well_since = self.context.now;
+        while self.context.now < well_since + PROMPT_MS {
+            let until = self.context.now + PROMPT_LOOK_MS;
+            self.run_until(|world| world.context.now >= until)?;
+            prompt::check(&self, well_since)?;
+            prompt::check_lives(&self)?;
+        }
         self.context.rests = true;
         self.run_until_nothing_is_missing("stable", stable::missing)?;
         all_or_nothing::check_at_rest(&self.history.ledger)?;
-        self.invariants.on_log(&self.controller.records, &self.controller.head)?;
-        let epochs = self.controller.head.topics.iter().flat_map(|topic| topic.partitions());
+        self.invariants.at_rest(&self.quorum.log.head)?;
+        self.invariants.on_log(&self.quorum.log.records, &self.quorum.log.head)?;
+        let epochs = self.quorum.log.head.topics.iter().flat_map(|topic| topic.partitions());
         Ok(Outcome {
             hash: self.context.trace.hash(),
             events: self.context.trace.lines,
@@ -186,7 +199,7 @@ impl World {
     }
 
     fn all_active(&self) -> bool {
-        self.nodes.iter().all(|node| self.controller.head.brokers.is_active(node.me))
+        self.nodes.iter().all(|node| self.quorum.log.head.brokers.is_active(node.me))
     }
 
     fn run_until(&mut self, mut done: impl FnMut(&mut World) -> bool) -> Result<(), Broken> {
@@ -254,8 +267,7 @@ impl World {
 
     /// The administrator asks for something.
     pub fn ask(&mut self, request: Request) {
-        let call = self.context.unique();
-        self.controller.ask(&mut self.context, Place::Clients, Caller::Admin, call, request);
+        self.quorum.ask(&mut self.context, request);
     }
 
     fn on(&mut self, event: Event) -> Result<(), Broken> {
@@ -277,11 +289,7 @@ impl World {
                 self.end_if_due(node);
             }
             Event::Start { node } => self.start(node),
-            Event::Controller { generation, what } => {
-                if generation == self.controller.generation {
-                    self.controller.on(&mut self.context, what);
-                }
-            }
+            Event::Controller { at, what } => self.quorum.on(&mut self.context, at, what),
             Event::Producer(at) => {
                 let image = self.some_image();
                 self.producers[at].act(&mut self.context, &mut self.history, image.as_deref());
@@ -316,11 +324,14 @@ impl World {
     fn arrives(&mut self, packet: Packet) -> Result<(), Broken> {
         let Packet { from, to, body } = packet;
         match (to, body) {
-            (Place::Controllers, Body::Call { caller, call, request }) => {
-                self.controller.ask(&mut self.context, from, caller, call, request);
-            }
-            (Place::Controllers, Body::Poll) => {
-                self.context.send(Place::Controllers, from, Body::Published);
+            (Place::Controller(at), body) => self.quorum.arrives(&mut self.context, at, from, body),
+            (Place::Node(node), Body::Probe(probe)) => {
+                let is_there = self.nodes[(node - 1) as usize].process.is_some();
+                // A machine without power refuses nothing.
+                if is_there || self.context.chance.permille(700) {
+                    let outcome = if is_there { ProbeOutcome::Answered } else { ProbeOutcome::Refused };
+                    self.context.send(to, from, Body::Probed { probe, outcome });
+                }
             }
             (Place::Clients, Body::Produced { producer, attempt, result }) => {
                 if let Err(refusal) = result {
@@ -330,15 +341,16 @@ impl World {
                 if let Some(acknowledged) = acknowledged {
                     let super::clients::Acknowledged { id, base, crc } = acknowledged;
                     note!(self.context, "acknowledged {crc:08x} at {base} of {id:?}");
-                    let partition = self.controller.head.topics.partition(id.topic_id, id.partition);
+                    let partition = self.quorum.log.head.topics.partition(id.topic_id, id.partition);
                     // Of a topic that is gone nobody shows any more what came last; and what was acknowledged before an unclean
                     // election may be lost.
                     if partition.is_some_and(|partition| partition.lossy_epoch == LeaderEpoch::UNKNOWN) {
-                        self.invariants.on_acknowledged(&mut self.history, id, base, crc)?;
+                        let leads = self.leads(from, id);
+                        self.invariants.on_acknowledged(&mut self.history, id, base, crc, leads)?;
                     }
                 }
             }
-            (Place::Clients, Body::Told { client, call, told }) => self.told(client, call, told)?,
+            (Place::Clients, Body::Told { client, call, told }) => self.told(from, client, call, told)?,
             // On a connection that is gone nothing arrives any more.
             (Place::Node(_), Body::Ask(ask))
                 if self.context.plan.keeps_order()
@@ -349,8 +361,7 @@ impl World {
             (Place::Node(_), Body::PeerAsk(ask))
                 if self.context.plan.keeps_order() && !self.is_awaited(ask.node, ask.call) => {}
             (Place::Node(node), body) => {
-                let head = self.controller.head.clone();
-                self.nodes[(node - 1) as usize].arrives(&mut self.context, from, body, &head);
+                self.nodes[(node - 1) as usize].arrives(&mut self.context, body);
                 self.end_if_due(node);
             }
             _ => {}
@@ -370,12 +381,13 @@ impl World {
     }
 
     /// A client of a coordinator gets an answer.
-    fn told(&mut self, client: usize, call: u64, told: Told) -> Result<(), Broken> {
+    fn told(&mut self, from: Place, client: usize, call: u64, told: Told) -> Result<(), Broken> {
         if client < OFFSETS {
             let ledger = &mut self.history.ledger;
             let acknowledged = self.transactional[client].answered(&mut self.context, ledger, call, told)?;
             if let Some(super::clients::Acknowledged { id, base, crc }) = acknowledged {
-                self.invariants.on_acknowledged(&mut self.history, id, base, crc)?;
+                let leads = self.leads(from, id);
+                self.invariants.on_acknowledged(&mut self.history, id, base, crc, leads)?;
             }
             return Ok(());
         }
@@ -399,9 +411,15 @@ impl World {
         self.invariants.offsets.check(&self.history.ledger, client, floor, term, found)
     }
 
+    /// Whether a node shows that it leads a partition.
+    fn leads(&self, node: Place, id: TopicIdPartition) -> bool {
+        let Place::Node(node) = node else { return false };
+        self.shown_by(NodeId(node), id).is_some_and(|(leadership, _)| leadership.role == Role::Leader)
+    }
+
     /// Switches a node on.
     fn start(&mut self, node: i32) {
-        let head = self.controller.head.clone();
+        let head = self.quorum.log.head.clone();
         self.nodes[(node - 1) as usize].start(&mut self.context, &head);
     }
 
@@ -422,7 +440,7 @@ impl World {
         self.invariants.on_end(id);
         self.shown.retain(|(of, _), _| *of != id);
         if self.context.chance.permille(700) {
-            self.controller.refused(&mut self.context, id);
+            self.quorum.disconnected(&mut self.context, id);
         }
         for other in &mut self.nodes {
             other.lost_peer(&mut self.context, node);
@@ -454,7 +472,7 @@ impl World {
             return Ok(());
         }
         let Some(got) = entries(&view, from, view.high_watermark) else { return Ok(()) };
-        if !self.invariants.is_current(&self.controller.head, id, partition.leadership().leader_epoch) {
+        if !self.invariants.is_current(&self.quorum.log.head, id, partition.leadership().leader_epoch) {
             return Ok(());
         }
         self.invariants.on_consumed(&self.history, id, &got)?;
@@ -476,7 +494,8 @@ impl World {
         }
         let Some(entries) = entries(&view, from, view.last_stable) else { return Ok(()) };
         let Some(read) = Reader::read(&view, from, &entries) else { return Ok(()) };
-        committed_reads::check(&self.history.ledger, id, &read)?;
+        let Some(tail) = history::entries(&view, from, view.log_end) else { return Ok(()) };
+        committed_reads::check(&self.history.ledger, id, &read, &tail)?;
         if let Some(last) = entries.last() {
             self.readers[at].at = Some((id, last.next));
         }
@@ -505,7 +524,7 @@ impl World {
             }
         }
         for (id, epoch) in std::mem::take(&mut process.acknowledged) {
-            lease::check(&self.controller.head, me, id, epoch)?;
+            lease::check(&self.quorum.log.head, me, id, epoch)?;
         }
         let mut changed = Vec::new();
         for (id, partition) in partitions {
@@ -526,7 +545,11 @@ impl World {
             let (topic, index) = (id.topic_id.as_u128(), id.partition);
             note!(self.context, "{node} {topic:x}-{index} {role:?} {epoch}: {high} {flushed} {end}");
             let sight = Sight { node: me, life, id, leadership, view: &view };
-            self.invariants.on_sight(&mut self.history, &self.controller.head, &sight)?;
+            self.invariants.on_sight(&mut self.history, &self.quorum.log.head, &sight)?;
+            if partition.directory.is_online() {
+                let dir = partition.directory.path().join(partition.name.to_string());
+                self.invariants.on_disk(&self.nodes[(node - 1) as usize].disk, &dir, &sight)?;
+            }
             self.shown.insert((me, id), Shown { life, partition, leadership, view });
         }
         Ok(changed)
@@ -534,13 +557,13 @@ impl World {
 
     /// The laws that tie the metadata to what the processes show.
     fn check(&mut self, changed: &[TopicIdPartition]) -> Result<(), Broken> {
-        let head = &self.controller.head;
+        let head = &self.quorum.log.head;
         let is_new = self.checked != head.version.0;
         if changed.is_empty() && !is_new {
             return Ok(());
         }
         if head.version.0 / 100 != self.checked / 100 {
-            self.invariants.on_log(&self.controller.records, head)?;
+            self.invariants.on_log(&self.quorum.log.records, head)?;
         }
         self.checked = head.version.0;
         let concerned = self.shown.iter().filter(|((_, id), _)| is_new || changed.contains(id));

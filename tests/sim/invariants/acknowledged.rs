@@ -5,31 +5,64 @@ use std::collections::BTreeMap;
 
 use super::{Broken, Sight};
 use crate::broker::partitions::Role;
-use crate::sim::history::{History, entries};
+use crate::metadata::Image;
+use crate::sim::history::{History, PartitionHistory, entries};
 use crate::types::{LeaderEpoch, NodeId, Offset, TopicIdPartition};
 
 #[derive(Debug, Default)]
 pub struct Acknowledged {
     /// The terms of office that have been looked at.
     seen: BTreeMap<(NodeId, TopicIdPartition), (u64, LeaderEpoch)>,
+    /// What a leader acknowledged in its last moment, before anybody could see that it is committed.
+    owed: Vec<(TopicIdPartition, Offset, u32)>,
 }
 
 impl Acknowledged {
+    /// `leads`: whoever has acknowledged it still shows that it leads.
     pub fn on_acknowledged(
         &mut self,
         history: &mut History,
         id: TopicIdPartition,
         base: Offset,
         crc: u32,
+        leads: bool,
     ) -> Result<(), Broken> {
         history.acknowledgements += 1;
         let known = history.of(id);
         known.acknowledged.push((base, crc));
-        let there = known.from(base).first();
-        match there {
+        if !leads && base >= known.end() {
+            self.owed.push((id, base, crc));
+            return Ok(());
+        }
+        Self::check(known, id, base, crc)
+    }
+
+    fn check(known: &PartitionHistory, id: TopicIdPartition, base: Offset, crc: u32) -> Result<(), Broken> {
+        match known.from(base).first() {
             _ if base < known.deleted => Ok(()),
             Some(entry) if entry.base == base && entry.crc == crc => Ok(()),
-            _ => Err(format!("acknowledged: {id:?} has at {base} not batch {crc:08x} but {there:?}")),
+            there => Err(format!("acknowledged: {id:?} has at {base} not batch {crc:08x} but {there:?}")),
+        }
+    }
+
+    /// More of a partition is committed.
+    pub fn on_committed(&mut self, history: &History, id: TopicIdPartition) -> Result<(), Broken> {
+        let Some(known) = history.partitions.get(&id) else { return Ok(()) };
+        let mut due = self.owed.extract_if(.., |(of, base, _)| *of == id && *base < known.end());
+        due.try_for_each(|(id, base, crc)| Self::check(known, id, base, crc))
+    }
+
+    /// History is given up.
+    pub fn forget(&mut self, which: TopicIdPartition) {
+        self.owed.retain(|(id, ..)| *id != which);
+    }
+
+    /// Nothing is written any more.
+    pub fn at_rest(&self, image: &Image) -> Result<(), Broken> {
+        let exists = |id: &TopicIdPartition| image.topics.partition(id.topic_id, id.partition).is_some();
+        match self.owed.iter().find(|(id, ..)| exists(id)) {
+            Some((id, base, crc)) => Err(format!("acknowledged: {id:?} has nothing at {base} for {crc:08x}")),
+            None => Ok(()),
         }
     }
 

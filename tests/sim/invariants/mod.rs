@@ -13,13 +13,16 @@ mod high_watermark;
 mod in_sync;
 pub mod lease;
 mod offsets;
+mod on_disk;
 mod one_leader;
 pub mod owners;
 pub mod progress;
+pub mod prompt;
 mod sequences;
 pub mod stable;
 mod torn;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::history::{Entry, History};
@@ -27,6 +30,7 @@ use super::plan::TopicKind;
 use crate::broker::partitions::Leadership;
 use crate::metadata::{Image, Record};
 use crate::storage::log::LogView;
+use crate::storage::sim_disk::SimDisk;
 use crate::types::{LeaderEpoch, NodeId, Offset, TopicIdPartition};
 use branches::Standing;
 
@@ -54,6 +58,7 @@ pub struct Invariants {
     acknowledged: acknowledged::Acknowledged,
     sequences: sequences::Sequences,
     consumed: consumed::Consumed,
+    on_disk: on_disk::OnDisk,
     pub offsets: offsets::Offsets,
     pub owners: owners::Owners,
 }
@@ -77,6 +82,7 @@ impl Invariants {
                 self.high_watermark.forget(|(_, id)| id == sight.id);
                 self.equal_logs.forget(|(_, id)| id == sight.id);
                 self.sequences.forget(sight.id);
+                self.acknowledged.forget(sight.id);
             }
             Standing::Old => {
                 self.on_gone(sight.node, sight.id);
@@ -90,7 +96,15 @@ impl Invariants {
             TopicKind::Transactional => on_transactional(history, sight.id, &new)?,
             TopicKind::Internal => {}
         }
+        if !new.is_empty() {
+            self.acknowledged.on_committed(history, sight.id)?;
+        }
         self.acknowledged.on_sight(history, sight)
+    }
+
+    /// The same, with the disk on which the partition's directory is.
+    pub fn on_disk(&mut self, disk: &SimDisk, dir: &Path, sight: &Sight<'_>) -> Result<(), Broken> {
+        self.on_disk.check(disk, dir, sight)
     }
 
     /// Whether what a leader of this epoch has is of the history that counts.
@@ -117,8 +131,14 @@ impl Invariants {
         id: TopicIdPartition,
         base: Offset,
         crc: u32,
+        leads: bool,
     ) -> Result<(), Broken> {
-        self.acknowledged.on_acknowledged(history, id, base, crc)
+        self.acknowledged.on_acknowledged(history, id, base, crc, leads)
+    }
+
+    /// Nothing is written any more.
+    pub fn at_rest(&self, image: &Image) -> Result<(), Broken> {
+        self.acknowledged.at_rest(image)
     }
 
     /// A consumer gets these.

@@ -10,9 +10,12 @@ use crate::types::{Offset, TopicIdPartition};
 
 /// What is missing. `before`: how many batches each producer had acknowledged when the last fault ended.
 pub fn missing(world: &World, before: &[u64]) -> Option<String> {
-    let head = &world.controller.head;
+    let head = &world.quorum.log.head;
     for node in &world.nodes {
-        if !head.brokers.is_active(node.me) {
+        // A process that was killed may be taken to be alive for a while, and the next one waits that long.
+        let epoch = node.process.as_ref().and_then(|process| process.epoch);
+        let registered = head.brokers.get(node.me).filter(|broker| broker.is_active());
+        if epoch.is_none() || registered.map(|broker| broker.epoch) != epoch {
             return Some(format!("broker {} is not active", node.me));
         }
     }

@@ -10,7 +10,7 @@ pub fn missing(world: &World) -> Option<String> {
     if let Some(client) = world.transactional.iter().find(|client| !client.is_at_rest()) {
         return Some(format!("a client has not ended its transaction: {client:?}"));
     }
-    let head = &world.controller.head;
+    let head = &world.quorum.log.head;
     for plan in world.context.plan.topics.iter().filter(|plan| plan.kind != TopicKind::Plain) {
         let topic = head.topics.by_name(plan.name)?;
         for (partition, registration) in topic.partitions() {

@@ -87,7 +87,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 }
                 said = Said { generation: wants.generation, cordoned, has_stalled, failing: false };
                 shared.answered(&wants, reply, sent);
-                farewell.heard(reply, clock::monotonic());
+                if shared.has_others() {
+                    farewell.heard(reply, clock::monotonic());
+                }
                 if wants.is_leaving || wants.is_ready && reply.fenced && !has_stalled {
                     Some(SHORT_INTERVAL)
                 } else {
@@ -214,6 +216,12 @@ impl Shared {
             heard.answers += 1;
             heard.should_shut_down |= wants.is_leaving && reply.should_shut_down;
         });
+    }
+
+    /// Whether there is another broker for clients to go to.
+    fn has_others(&self) -> bool {
+        let image = self.parts.metadata.image();
+        image.brokers.iter().any(|broker| broker.id != self.identity.id && !broker.fenced)
     }
 
     /// For whom this broker waits in vain, of those that are taken to be alive.

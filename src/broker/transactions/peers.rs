@@ -105,6 +105,9 @@ impl Peers {
             Way::Sockets(inner) => inner.call(broker, make, limit).await,
             #[cfg(test)]
             Way::Simulation(carrier) => {
+                if carrier.is_closed() {
+                    return Err(PeerError::NoEndpoint(broker, "nowhere".into()));
+                }
                 let Some(request) = make() else { return Ok(None) };
                 let (answer, answered) = tokio::sync::oneshot::channel();
                 let _ = carrier.send(Carried { broker, request: Box::new(request), answer });

@@ -1,16 +1,20 @@
 //! Markers on their way to other brokers. Those for one broker that wait at the same time go in one request, as Kafka's
 //! coordinators send them: many transactions end at once, and each request costs both sides more than one more marker in it.
 //!
-//! A few requests are under way to a broker at a time, and what comes meanwhile waits for the next; but not for long, since a
-//! partition whose followers are slow must not hold up the transactions of others. There is no task for it: whoever waits longest
-//! carries what the others have left. Must not know transactions. Invariants: a marker of which the sender has been dropped is
-//! not written after it, but for one that is on the wire; what goes to a broker keeps its order.
+//! A few requests are under way to a broker at a time, and what comes meanwhile waits for the next; but not for long, so that it
+//! is written although a partition with slow followers holds back the answers of those before. Whoever waits longest sees to a
+//! request that carries what the others have left, and which goes on without it. Must not know transactions. Invariants: a marker
+//! of which the sender has been dropped is not written after it, but for one that is on the wire; what goes to a broker keeps its
+//! order; a request is given up when nobody waits for its answer.
 
 use std::collections::{HashMap, HashSet};
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, oneshot};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::answers::{Written, written};
 use super::peers::Peers;
@@ -19,14 +23,15 @@ use crate::types::{NodeId, TopicPartition};
 use crate::wire::messages::WriteTxnMarkersRequest;
 use crate::wire::messages::write_txn_markers_request::WritableTxnMarker;
 
-/// How long a request may take.
-const LIMIT: Duration = Duration::from_secs(30);
+/// How long a request may take: longer than a broker waits for the followers of a partition, so that one partition whose followers
+/// are slow costs none of the others its answer.
+const LIMIT: Duration = Duration::from_secs(40);
 /// So many requests are under way to one broker ...
 const TURNS: usize = 2;
 /// ... and more only for markers that have waited so long.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// The most transactions of one request.
-const LETTERS_MAX: usize = 1000;
+/// The most partitions of one request, but for a single transaction that has more.
+const PARTITIONS_MAX: usize = 10_000;
 
 /// What became of the marker, by partition. Of partitions that are missing nothing is known.
 pub(super) type Answer = Vec<(TopicPartition, Written)>;
@@ -41,7 +46,7 @@ pub(super) struct Post {
 /// The way to one broker.
 #[derive(Debug)]
 struct Lane {
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
     waiting: Mutex<Waiting>,
 }
 
@@ -68,47 +73,105 @@ impl Post {
     pub async fn send(&self, broker: NodeId, marker: WritableTxnMarker) -> Answer {
         let lane = Arc::clone(locked(&self.lanes).entry(broker).or_default());
         let (number, mut answered) = lane.put(marker);
+        // Nobody carries it after this sender is gone.
+        let waits = Waits { lane: &lane, number };
+        let seen_to = async {
+            let turn = lane.turn().await;
+            let carried = carry(self.peers.clone(), broker, Arc::clone(&lane), number, turn);
+            see_through(carried).await;
+        };
         tokio::select! {
             biased;
             answer = &mut answered => return answer.unwrap_or_default(),
-            () = self.carry(broker, &lane, number) => {}
+            () = seen_to => {}
         }
+        // If it still lies there, the broker was not reached; else another request has it.
+        drop(waits);
         answered.await.unwrap_or_default()
     }
+}
 
-    /// When it is its turn, sends everything that waits, unless somebody else has taken this letter along.
-    async fn carry(&self, broker: NodeId, lane: &Lane, number: u64) {
-        let _turn = tokio::select! {
-            biased;
-            turn = lane.turns.acquire() => turn.ok(),
-            () = clock::sleep(PATIENCE) => None,
-        };
-        let mut letters = Vec::new();
-        // Taken when the connection is there: a sender that is dropped while it is dialled wants nothing sent.
-        let take = || {
-            letters = lane.take(number);
-            let markers: Vec<_> = letters.iter().map(|letter| letter.marker.clone()).collect();
-            (!markers.is_empty()).then(|| WriteTxnMarkersRequest { markers, ..Default::default() })
-        };
-        match self.peers.call_with(broker, take, LIMIT).await {
-            Ok(None) => {}
-            Ok(Some(response)) => {
-                let results = response.markers.iter().map(|result| (result.producer_id, result));
-                let results: HashMap<_, _> = results.collect();
-                for Letter { marker, answer, .. } in letters {
-                    let answers = results.get(&marker.producer_id).map(|result| written(result));
-                    // Nobody may wait for it any more.
-                    let _ = answer.send(answers.unwrap_or_default());
-                }
-            }
-            Err(error) => tracing::debug!(%broker, "markers are not written yet: {error}"),
+/// Does `work` to its end, also when nobody waits for it any more; in a simulation, which has no tasks for that, as long as
+/// somebody does.
+async fn see_through(work: impl Future<Output = ()> + Send + 'static) {
+    match Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn(work).await),
+        Err(_) => work.await,
+    }
+}
+
+/// Sends everything that waits, unless somebody else has taken this letter along.
+async fn carry(
+    peers: Peers,
+    broker: NodeId,
+    lane: Arc<Lane>,
+    number: u64,
+    _turn: Option<OwnedSemaphorePermit>,
+) {
+    let letters = Mutex::new(Vec::new());
+    // Taken when the connection is there: a sender that is dropped while it is dialled wants nothing sent.
+    let take = || {
+        let taken = lane.take(number);
+        let markers: Vec<_> = taken.iter().map(|letter| letter.marker.clone()).collect();
+        *locked(&letters) = taken;
+        (!markers.is_empty()).then(|| WriteTxnMarkersRequest { markers, ..Default::default() })
+    };
+    let answer = tokio::select! {
+        biased;
+        answer = peers.call_with(broker, take, LIMIT) => answer,
+        () = all_have_left(&letters) => {
+            // The next call must not wait behind what has no answer.
+            peers.disconnect(broker);
+            return;
         }
+    };
+    match answer {
+        Ok(None) => {}
+        Ok(Some(response)) => {
+            let results = response.markers.iter().map(|result| (result.producer_id, result));
+            let results: HashMap<_, _> = results.collect();
+            for Letter { marker, answer, .. } in locked(&letters).drain(..) {
+                let answers = results.get(&marker.producer_id).map(|result| written(result));
+                // Nobody may wait for it any more.
+                let _ = answer.send(answers.unwrap_or_default());
+            }
+        }
+        Err(error) => tracing::debug!(%broker, "markers are not written yet: {error}"),
+    }
+}
+
+/// Resolves when nobody waits for the answers to these letters any more, once there are some. Polled after each step of what
+/// fills them in.
+async fn all_have_left(letters: &Mutex<Vec<Letter>>) {
+    poll_fn(|context| {
+        let mut letters = locked(letters);
+        let here = letters.iter_mut().filter_map(|letter| match letter.answer.poll_closed(context) {
+            Poll::Ready(()) => None,
+            Poll::Pending => Some(()),
+        });
+        match (here.count(), letters.len()) {
+            (0, 1..) => Poll::Ready(()),
+            _ => Poll::Pending,
+        }
+    })
+    .await;
+}
+
+/// A letter that is taken back when its sender is dropped, if nobody has taken it along.
+struct Waits<'a> {
+    lane: &'a Lane,
+    number: u64,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        locked(&self.lane.waiting).letters.retain(|letter| letter.number != self.number);
     }
 }
 
 impl Default for Lane {
     fn default() -> Lane {
-        Lane { turns: Semaphore::new(TURNS), waiting: Mutex::default() }
+        Lane { turns: Arc::new(Semaphore::new(TURNS)), waiting: Mutex::default() }
     }
 }
 
@@ -122,19 +185,28 @@ impl Lane {
         (number, answered)
     }
 
-    /// What waits, if this letter is still among it: the oldest first, one for each producer, and that one in any case.
+    /// Waits for a turn, with patience.
+    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        tokio::select! {
+            biased;
+            turn = Arc::clone(&self.turns).acquire_owned() => turn.ok(),
+            () = clock::sleep(PATIENCE) => None,
+        }
+    }
+
+    /// What waits, if this letter is still among it: the oldest first, and one for each producer.
     fn take(&self, number: u64) -> Vec<Letter> {
         let mut waiting = locked(&self.waiting);
         if !waiting.letters.iter().any(|letter| letter.number == number) {
             return Vec::new();
         }
-        waiting.letters.retain(|letter| !letter.answer.is_closed());
         let (mut producers, mut count) = (HashSet::new(), 0);
         let goes = |letter: &mut Letter| {
-            let fits = count < LETTERS_MAX || letter.number == number;
+            let size: usize = letter.marker.topics.iter().map(|topic| topic.partition_indexes.len()).sum();
+            let fits = count == 0 || count + size <= PARTITIONS_MAX;
             // Answers are told apart by it.
             let goes = fits && producers.insert(letter.marker.producer_id);
-            count += usize::from(goes);
+            count += if goes { size.max(1) } else { 0 };
             goes
         };
         waiting.letters.extract_if(.., goes).collect()
@@ -171,6 +243,12 @@ mod tests {
         carried: mpsc::UnboundedReceiver<Carried>,
     }
 
+    fn marker(producer_id: i64) -> WritableTxnMarker {
+        let topic =
+            WritableTxnMarkerTopic { name: "t".into(), partition_indexes: vec![0], ..Default::default() };
+        WritableTxnMarker { producer_id, topics: vec![topic], ..Default::default() }
+    }
+
     impl Rig {
         fn new() -> Rig {
             // No time passes by itself.
@@ -181,11 +259,8 @@ mod tests {
 
         /// Begins to send a marker for partition 0 of a topic.
         fn send(&self, producer_id: i64) -> Sending {
-            let topic =
-                WritableTxnMarkerTopic { name: "t".into(), partition_indexes: vec![0], ..Default::default() };
-            let marker = WritableTxnMarker { producer_id, topics: vec![topic], ..Default::default() };
             let post = self.post.clone();
-            let mut sending: Sending = Box::pin(async move { post.send(BROKER, marker).await });
+            let mut sending: Sending = Box::pin(async move { post.send(BROKER, marker(producer_id)).await });
             assert!(sending.as_mut().now_or_never().is_none());
             sending
         }
@@ -270,6 +345,59 @@ mod tests {
             answer(request, -1);
             assert_eq!(outcome(sending), Some(vec![Written::Done]));
         }
+    }
+
+    #[test]
+    fn a_broker_that_is_not_reached_is_tried_again_by_whoever_sends() {
+        let mut rig = Rig::new();
+        rig.carried.close();
+        for producer in [0, 1, 1] {
+            let sending = rig.post.send(BROKER, marker(producer)).now_or_never();
+            assert_eq!(sending.map(|answer| answer.len()), Some(0));
+        }
+        assert!(locked(&locked(&rig.post.lanes)[&BROKER].waiting).letters.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_request_goes_on_as_long_as_somebody_waits_for_its_answer() {
+        async fn step() {
+            for _ in 0..8 {
+                tokio::task::yield_now().await;
+            }
+        }
+        let mut rig = Rig::new();
+        let _busy = rig.send(0);
+        step().await;
+        let first = rig.request().unwrap();
+        let _too = rig.send(1);
+        step().await;
+        let _second = rig.request().unwrap();
+        let [mut carrier, mut other, mut more] = [rig.send(2), rig.send(3), rig.send(4)];
+        answer(first, -1);
+        step().await;
+        for sending in [&mut carrier, &mut other, &mut more] {
+            assert!(outcome(sending).is_none());
+        }
+        step().await;
+        let mut request = rig.request().unwrap();
+        assert_eq!(request.0, [2, 3, 4]);
+        drop((carrier, more));
+        step().await;
+        assert!(!request.1.answer.is_closed());
+        drop(other);
+        step().await;
+        assert!(request.1.answer.is_closed());
+
+        // The same, answered.
+        let [carrier, mut other] = [rig.send(5), rig.send(6)];
+        step().await;
+        request = rig.request().unwrap();
+        assert_eq!(request.0, [5, 6]);
+        drop(carrier);
+        step().await;
+        answer(request, -1);
+        step().await;
+        assert_eq!(outcome(&mut other), Some(vec![Written::Done]));
     }
 
     #[test]

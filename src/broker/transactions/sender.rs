@@ -50,7 +50,6 @@ pub struct MarkerSender {
     partitions: Partitions,
     transactions: Coordinators<Transactions>,
     writer: MarkerWriter,
-    peers: Peers,
     post: Post,
     producer_ids: ProducerIds,
 }
@@ -64,8 +63,8 @@ impl MarkerSender {
         peers: Peers,
         producer_ids: ProducerIds,
     ) -> MarkerSender {
-        let post = Post::new(peers.clone());
-        MarkerSender { me, images, partitions, transactions, writer, peers, post, producer_ids }
+        let post = Post::new(peers);
+        MarkerSender { me, images, partitions, transactions, writer, post, producer_ids }
     }
 
     /// Does what coordinators want for as long as they live.
@@ -192,11 +191,7 @@ impl MarkerSender {
         tokio::select! {
             biased;
             written = self.attempt(image, leader, partitions, markers, epoch) => written,
-            () = led_elsewhere(self.images.clone(), leader, partitions) => {
-                // The next call must not wait behind what has no answer.
-                self.peers.disconnect(leader);
-                Vec::new()
-            }
+            () = led_elsewhere(self.images.clone(), leader, partitions) => Vec::new(),
         }
     }
 

@@ -30,10 +30,11 @@ struct World {
 impl World {
     /// Partitions of a compacted topic with records of few keys in several segments.
     fn new(count: i32) -> World {
-        World::on(Arc::new(RealDisk), count)
+        World::on(RealDisk, count)
     }
 
-    fn on(disk: Arc<dyn Disk>, count: i32) -> World {
+    fn on(disk: impl Disk + 'static, count: i32) -> World {
+        let disk: Arc<dyn Disk> = Arc::new(disk);
         let dir = tempfile::tempdir().unwrap();
         let (sender, inbox) = mailbox(8);
         let directory = Directory::new(0, open_dir(&disk, dir.path()), vec![sender.clone()], DEFAULT_THREADS);
@@ -134,7 +135,7 @@ fn that_there_is_no_room_for_a_log_is_told_once() {
 fn a_log_rests_when_there_is_no_room_for_a_group_beyond_the_reserve() {
     const RESERVE: u64 = 50_000;
     let disk = SimDisk::new();
-    let world = World::on(Arc::new(disk.clone()), 1);
+    let world = World::on(disk.clone(), 1);
     let partition = world.partition(0);
     partition.directory.keep_free(RESERVE);
     // A group has some hundred bytes.

@@ -6,6 +6,7 @@
 //! in-sync set, for what is committed may be cut off.
 
 use super::hosted::{Desk, Hosted, HostedRole};
+use super::partitions::{Leadership, Role};
 use super::repairs::Repair;
 use crate::replica::Term;
 use crate::storage::log::Damage;
@@ -39,6 +40,10 @@ impl Hosted {
     /// Follows, with records that cannot be trusted: those that are damaged and what follows them are to come from the leader.
     pub(super) fn rebuild(&mut self, term: Term, desk: &mut Desk) {
         if self.rebuild == Rebuild::None && term.leader != NodeId::NONE {
+            // Who reads here meanwhile must hear that another leads.
+            let (leader, leader_epoch) = (term.leader, term.leader_epoch);
+            let role = Role::Follower;
+            self.partition.set_leadership(Leadership { role, leader, leader_epoch, epoch_start: None });
             self.resign(desk);
             let was = self.log.log_end();
             if let Err(error) = self.log.drop_damaged(desk.now.wall) {

@@ -17,6 +17,8 @@ use crate::wire::messages::{DescribeConfigsRequest, DescribeConfigsResponse};
 pub const NUM_PARTITIONS: &str = "num.partitions";
 pub const DEFAULT_REPLICATION_FACTOR: &str = "default.replication.factor";
 
+/// How long the answer to one question may take: another controller is there in about a second when this one hangs.
+const QUESTION_LIMIT: Duration = Duration::from_millis(500);
 /// How long a broker rests between two questions.
 const AGAIN_PAUSE: Duration = Duration::from_millis(50);
 const DESCRIBE_CONFIGS_VERSION: i16 = 4;
@@ -46,8 +48,11 @@ pub(super) async fn of_controller(
                 return of_this_node(api);
             }
             if let Some(leader) = api.metadata.leader()
-                && let Some(answer) =
-                    api.raft.voters().ask_leader(&question(leader), DESCRIBE_CONFIGS_VERSION, limit).await
+                && let Some(answer) = api
+                    .raft
+                    .voters()
+                    .ask_leader(&question(leader), DESCRIBE_CONFIGS_VERSION, limit.min(QUESTION_LIMIT))
+                    .await
                 && let Some(defaults) = read(&answer)
             {
                 return defaults;

@@ -68,6 +68,9 @@ impl Hosted {
             tracing::info!(partition = %self.partition.name, "the damaged replica is whole again");
             self.rebuild = Rebuild::Complete;
             desk.outbox.repair(Repair::Rebuilt(self.partition.id, self.partition.directory.id()));
+            if self.log.is_damaged() {
+                desk.outbox.repair(Repair::Damaged(self.partition.id));
+            }
         }
     }
 }

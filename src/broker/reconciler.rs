@@ -192,7 +192,7 @@ impl Reconciler {
                     let directory = opened.directory.id();
                     let assigned = replica.registration.directory(self.me);
                     // One that was given up is in its place again when it is whole.
-                    if ![Some(directory), Some(directory_id::LOST)].contains(&assigned) {
+                    if assigned != Some(directory) && !is_given_up(&replica.registration, self.me) {
                         placed.push((replica.id, directory));
                     }
                     hosts.push(self.host(&replica, opened, image));
@@ -267,8 +267,11 @@ impl Reconciler {
             let may_lack_committed = registration.leader_recovery_state == LeaderRecoveryState::Recovering;
             let (leader, lossy_epoch) = (registration.leader, registration.lossy_epoch);
             let term = Term { leader, leader_epoch, lossy_epoch, may_lack_committed };
-            let is_lost = registration.directory(self.me) == Some(directory_id::LOST);
-            return if is_lost { RoleSpec::Rebuild(term) } else { RoleSpec::Follow(term) };
+            return if is_given_up(registration, self.me) {
+                RoleSpec::Rebuild(term)
+            } else {
+                RoleSpec::Follow(term)
+            };
         }
         let standing = |node: &NodeId| (*node, standing(*node, registration, image));
         let replicas = registration.replicas.iter().map(standing).collect();
@@ -348,9 +351,15 @@ fn warn_of(settings: &TopicSettings, before: Option<&TopicSettings>) {
 type Jobs = Vec<(Replica, Arc<LogConfig>)>;
 type Results = Vec<Result<Opened, OpenError>>;
 
+/// Whether the cluster does without what this broker has of the partition. One that is in no directory and may still be needed has
+/// lost its directory, not its records.
+fn is_given_up(of: &PartitionRegistration, me: NodeId) -> bool {
+    of.directory(me) == Some(directory_id::LOST) && !of.isr.contains(&me) && !of.elr.contains(&me)
+}
+
 fn standing(node: NodeId, of: &PartitionRegistration, image: &Image) -> BrokerStanding {
     // A replica that is being rebuilt cannot join.
-    let is_lost = of.directory(node) == Some(directory_id::LOST);
+    let is_lost = is_given_up(of, node);
     match image.brokers.get(node) {
         None => BrokerStanding::Absent,
         Some(broker) if broker.fenced || is_lost => BrokerStanding::Fenced(broker.epoch),

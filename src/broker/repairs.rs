@@ -49,7 +49,11 @@ impl Repairs {
     pub fn note(&mut self, repair: Repair) {
         match repair {
             Repair::Damaged(id) => self.open.entry(id).or_default().is_damaged = true,
-            Repair::Rebuilt(id, directory) => self.open.entry(id).or_default().rebuilt_in = Some(directory),
+            // Whatever damage was known before is gone with what was cut.
+            Repair::Rebuilt(id, directory) => {
+                let rebuilt_in = Some(directory);
+                self.open.insert(id, State { is_damaged: false, rebuilt_in });
+            }
         }
     }
 

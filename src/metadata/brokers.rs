@@ -4,8 +4,8 @@
 mod lifecycle;
 
 pub use lifecycle::{
-    BrokerEpochError, Heartbeat, HeartbeatReply, RegisterBrokerError, Registration, check_epoch, fence,
-    heartbeat, is_missed, register, unregister,
+    BrokerEpochError, Heartbeat, HeartbeatReply, Known, RegisterBrokerError, Registration, check_epoch,
+    fence, heartbeat, is_missed, register, unregister,
 };
 
 use super::features::MetadataVersion;

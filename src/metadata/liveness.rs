@@ -67,6 +67,8 @@ const MUTE_PROBES: u32 = 2;
 const MUTE_WITNESSES: usize = 2;
 /// For how long a broker that was fenced while it lived is given more time.
 const LENIENT_MS: i64 = 60_000;
+/// Who has asked to be fenced for so long has a disk that will not be back soon.
+const INSISTS_MS: i64 = 10_000;
 /// For how long a broker that no probe has ever reached is held for out of reach on the word of others. It is twice as long
 /// each time that they say so again, up to [`LENIENT_MS`].
 const WORD_MS: i64 = 5_000;
@@ -163,6 +165,19 @@ impl Liveness {
         if let Some(contact) = self.contact(id, epoch) {
             contact.heard(offset, config, now);
         }
+    }
+
+    /// A heartbeat said whether the broker asks to be fenced.
+    pub fn asks_for_a_fence(&mut self, id: NodeId, epoch: BrokerEpoch, asks: bool, now: MonotonicMs) {
+        if let Some(contact) = self.contact(id, epoch) {
+            contact.asks_since = asks.then(|| contact.asks_since.unwrap_or(now));
+        }
+    }
+
+    /// Whether a broker has asked for long to be fenced.
+    pub fn insists_on_a_fence(&self, id: NodeId, epoch: BrokerEpoch, now: MonotonicMs) -> bool {
+        let contact = self.contacts.get(&id).filter(|contact| contact.epoch == epoch);
+        contact.and_then(|contact| contact.asks_since).is_some_and(|since| now.since(since) >= INSISTS_MS)
     }
 
     /// Whether a broker that is fenced may be unfenced: somebody can reach it.

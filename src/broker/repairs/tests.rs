@@ -92,13 +92,15 @@ fn a_damaged_replica_is_given_up_and_taken_back() {
 #[test]
 fn a_replica_that_nobody_can_take_the_place_of_waits_for_another() {
     let mut repairs = Repairs::default();
-    let alone = image(&[1, 2], &[1]);
+    let alone = image(&[1, 2, 3], &[1]);
     repairs.note(Repair::Damaged(P));
     assert_eq!(told(&mut repairs, &alone), None);
     assert!(!repairs.is_idle());
-    let both = image(&[1, 2], &[1, 2]);
+    // One other may be about to die, or be damaged too.
+    assert_eq!(told(&mut repairs, &image(&[1, 2], &[1, 2])), None);
+    let all = image(&[1, 2, 3], &[1, 2, 3]);
     let fenced = |node: i32| {
-        let mut image = both.clone();
+        let mut image = all.clone();
         let registered: &BrokerRegistration = image.brokers.get(NodeId(node)).unwrap();
         assert!(!registered.fenced);
         image.apply(&Record::from(RegisterBrokerRecord {
@@ -111,7 +113,7 @@ fn a_replica_that_nobody_can_take_the_place_of_waits_for_another() {
         image
     };
     assert_eq!(told(&mut repairs, &fenced(2)), None);
-    assert!(told(&mut repairs, &both).is_some());
+    assert!(told(&mut repairs, &all).is_some());
     // Decided on a later image than it was due by, it is refused all the same.
     let decision = give_up_replicas(&alone, ME, BrokerEpoch(5), &[P], defaults());
     assert!(decision.records.is_empty() && decision.reply.unwrap().is_empty());
@@ -121,10 +123,12 @@ fn a_replica_that_nobody_can_take_the_place_of_waits_for_another() {
 fn damage_that_is_found_while_it_is_rebuilt_has_it_given_up_again() {
     let mut repairs = Repairs::default();
     repairs.note(Repair::Damaged(P));
-    let lost = told(&mut repairs, &image(&[1, 2], &[1, 2])).unwrap();
+    let lost = told(&mut repairs, &image(&[1, 2, 3], &[1, 2, 3])).unwrap();
     repairs.note(Repair::Damaged(P));
     assert_eq!(told(&mut repairs, &lost), None);
+    // What was found before it was cut is gone with the rest; the shard says what has been found since.
     repairs.note(Repair::Rebuilt(P, directory(1)));
+    repairs.note(Repair::Damaged(P));
     let back = told(&mut repairs, &lost).unwrap();
     let lost = told(&mut repairs, &back).unwrap();
     let partition = lost.topics.partition(TOPIC, P.partition).unwrap();

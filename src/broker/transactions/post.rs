@@ -145,14 +145,13 @@ async fn carry(
 async fn all_have_left(letters: &Mutex<Vec<Letter>>) {
     poll_fn(|context| {
         let mut letters = locked(letters);
-        let here = letters.iter_mut().filter_map(|letter| match letter.answer.poll_closed(context) {
-            Poll::Ready(()) => None,
-            Poll::Pending => Some(()),
-        });
-        match (here.count(), letters.len()) {
-            (0, 1..) => Poll::Ready(()),
-            _ => Poll::Pending,
-        }
+        // To find that somebody has left costs of the task's budget, and without any nobody seems to have left.
+        let waits = |letter: &mut Letter| {
+            !letter.answer.is_closed() && letter.answer.poll_closed(context).is_pending()
+        };
+        // Each is to wake this task.
+        let waiting = letters.iter_mut().map(waits).filter(|waits| *waits).count();
+        if letters.is_empty() || waiting > 0 { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
 }
@@ -194,11 +193,20 @@ impl Lane {
         }
     }
 
-    /// What waits, if this letter is still among it: the oldest first, and one for each producer.
+    /// What waits, if this letter is still among it: that one, and of the others the oldest first, one for each producer.
     fn take(&self, number: u64) -> Vec<Letter> {
         let mut waiting = locked(&self.waiting);
-        if !waiting.letters.iter().any(|letter| letter.number == number) {
+        // Those of one producer keep their order: an older one of the same goes in the place of this one.
+        let own = |letter: &Letter| letter.number == number;
+        let Some(producer) =
+            waiting.letters.iter().find(|letter| own(letter)).map(|own| own.marker.producer_id)
+        else {
             return Vec::new();
+        };
+        let first = waiting.letters.iter().position(|letter| letter.marker.producer_id == producer);
+        if let Some(first) = first {
+            let first = waiting.letters.remove(first);
+            waiting.letters.insert(0, first);
         }
         let (mut producers, mut count) = (HashSet::new(), 0);
         let goes = |letter: &mut Letter| {
@@ -398,6 +406,25 @@ mod tests {
         answer(request, -1);
         step().await;
         assert_eq!(outcome(&mut other), Some(vec![Written::Done]));
+    }
+
+    #[tokio::test]
+    async fn a_request_of_very_many_is_given_up_when_all_have_left() {
+        let mut rig = Rig::new();
+        let mut sending: Vec<Sending> = (0..300).map(|producer| rig.send(producer)).collect();
+        while rig.carried.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let (producers, request) = rig.request().unwrap();
+        assert_eq!(producers.len(), 300);
+        drop(sending.split_off(1));
+        for _ in 0..8 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!request.answer.is_closed());
+        drop(sending);
+        let mut request = request;
+        request.answer.closed().await;
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Pure: must not know how it is known, nor in which term.
 
 use crate::metadata::brokers::{
-    self, BrokerEpochError, Heartbeat, HeartbeatReply, RegisterBrokerError, Registration,
+    self, BrokerEpochError, Heartbeat, HeartbeatReply, Known, RegisterBrokerError, Registration,
 };
 use crate::metadata::election::ElectionDefaults;
 use crate::metadata::liveness::Liveness;
@@ -38,6 +38,7 @@ pub fn hear(
         return false;
     }
     liveness.heard(id, epoch, metadata_offset, now);
+    liveness.asks_for_a_fence(id, epoch, heartbeat.want_fence, now);
     liveness.suspected(id, silent, now);
     !silent.is_empty()
 }
@@ -56,5 +57,6 @@ pub fn heartbeat(
     let leaves = image.brokers.get(id).is_some_and(|broker| broker.in_controlled_shutdown);
     let applied = image.version.offset().plus(-1);
     let others_caught_up = leaves && liveness.others_caught_up(id, epoch, applied);
-    brokers::heartbeat(image, &heartbeat, others_caught_up, defaults)
+    let known = Known { others_caught_up, insists: liveness.insists_on_a_fence(id, epoch, now) };
+    brokers::heartbeat(image, &heartbeat, known, defaults)
 }

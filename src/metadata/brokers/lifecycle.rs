@@ -196,12 +196,21 @@ enum State {
     ShutDown,
 }
 
-/// Takes a heartbeat. `others_caught_up`: every other active broker knows of the leaders that replaced this one, so that
-/// it may go; only asked of a broker in controlled shutdown.
+/// What the image does not tell of a broker whose heartbeat has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// Every other active broker knows of the leaders that replaced this one, so that it may go; only asked of a broker in
+    /// controlled shutdown.
+    pub others_caught_up: bool,
+    /// It has asked to be fenced for long.
+    pub insists: bool,
+}
+
+/// Takes a heartbeat.
 pub fn heartbeat(
     image: &Image,
     heartbeat: &Heartbeat,
-    others_caught_up: bool,
+    known: Known,
     defaults: ElectionDefaults,
 ) -> Decision<Result<HeartbeatReply, BrokerEpochError>> {
     let broker = match check_epoch(image, heartbeat.id, heartbeat.epoch) {
@@ -217,9 +226,11 @@ pub fn heartbeat(
     };
     let caught_up = heartbeat.metadata_offset.0 >= broker.epoch.0;
     let failed = newly_failed(image, broker, heartbeat);
-    let mut next = next_state(image, current, heartbeat, caught_up, others_caught_up);
-    let is_missed =
-        || invites_loss(image, broker.id, defaults) || takes_more_than_it_gives(image, broker.id, defaults);
+    let mut next = next_state(image, current, heartbeat, caught_up, known.others_caught_up);
+    let is_missed = || {
+        invites_loss(image, broker.id, defaults)
+            || takes_more_than_it_gives(image, broker.id, known.insists, defaults)
+    };
     if (current, next) == (State::Active, State::Fenced) && is_missed() {
         // It serves badly, but it has what the others lack, or is one of too few.
         next = current;
@@ -286,8 +297,9 @@ fn invites_loss(image: &Image, id: NodeId, defaults: ElectionDefaults) -> bool {
 }
 
 /// Whether more partitions would have too few replicas in sync without this broker than need not wait for it any more.
-/// A disk that stalls must be well for a while before its broker is unfenced, and all that while they would take no records.
-fn takes_more_than_it_gives(image: &Image, id: NodeId, defaults: ElectionDefaults) -> bool {
+/// A disk that stalls must be well for a while before its broker is unfenced, and all that while they would take no records. But
+/// what it takes is little beside what it holds up if it stalls for long (`insists`).
+fn takes_more_than_it_gives(image: &Image, id: NodeId, insists: bool, defaults: ElectionDefaults) -> bool {
     let (mut taken, mut given) = (0, 0);
     for topic in image.topics.iter() {
         for (_, partition) in topic.partitions().filter(|(_, partition)| partition.isr.contains(&id)) {
@@ -300,7 +312,7 @@ fn takes_more_than_it_gives(image: &Image, id: NodeId, defaults: ElectionDefault
             }
         }
     }
-    taken > given
+    taken > given && (given == 0 || !insists)
 }
 
 /// Whether there are partitions that take no records because this broker, which has a replica, is not in sync.

@@ -39,6 +39,8 @@ pub(super) struct Contact {
     lenient_until: Option<MonotonicMs>,
     was_taken_for_hanging: bool,
     reach: Reach,
+    /// It has asked to be fenced ever since.
+    pub(super) asks_since: Option<MonotonicMs>,
 }
 
 /// Whether a broker that is heard can be called as well.
@@ -97,6 +99,7 @@ impl Contact {
             lenient_until: None,
             was_taken_for_hanging: false,
             reach: Reach::default(),
+            asks_since: None,
         }
     }
 

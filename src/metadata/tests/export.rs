@@ -1,6 +1,7 @@
 //! A snapshot file holds the image's records between a header and a footer, at consecutive offsets, and folds back.
 
 use super::Cluster;
+use crate::metadata::brokers::Known;
 use crate::metadata::configs::ConfigRules;
 use crate::metadata::topics::{CreateTopicsOptions, NewTopic, create_topics};
 use crate::metadata::{Decision, Image, Record, brokers, election, export, features};
@@ -37,7 +38,7 @@ fn image() -> Image {
         offline_directories: vec![],
         cordoned_directories: None,
     };
-    let decision = brokers::heartbeat(&cluster.image, &heartbeat, true, defaults);
+    let decision = brokers::heartbeat(&cluster.image, &heartbeat, Known::default(), defaults);
     cluster.commit(decision).0.unwrap();
     let topic = NewTopic {
         name: "orders".into(),

@@ -4,7 +4,7 @@
 use super::Cluster;
 use crate::metadata::alter_partition::{ProposedIsr, alter_partition};
 use crate::metadata::balance::balance_leaders;
-use crate::metadata::brokers::{self, Heartbeat, Registration};
+use crate::metadata::brokers::{self, Heartbeat, Known, Registration};
 use crate::metadata::configs::{self, ConfigOp, ConfigResource, ConfigRules, ResourceType};
 use crate::metadata::elect_leaders::{ElectionType, elect_leaders};
 use crate::metadata::election::ElectionDefaults;
@@ -164,7 +164,8 @@ impl Run {
                     offline_directories: vec![],
                     cordoned_directories: Some(vec![]),
                 };
-                brokers::heartbeat(image, &heartbeat, true, self.defaults).map(drop)
+                let known = Known { others_caught_up: true, insists: false };
+                brokers::heartbeat(image, &heartbeat, known, self.defaults).map(drop)
             }
             Command::Fence { id } => brokers::fence(image, NodeId(id), epoch(id), self.defaults).map(drop),
             Command::Unregister { id } => brokers::unregister(image, NodeId(id), self.defaults).map(drop),

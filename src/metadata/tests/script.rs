@@ -8,7 +8,7 @@ mod partitions;
 use super::Cluster;
 use super::replay::check_scripts;
 use crate::config::{AlterError, AlterErrorKind};
-use crate::metadata::brokers::{self, Endpoint, Heartbeat, Registration};
+use crate::metadata::brokers::{self, Endpoint, Heartbeat, Known, Registration};
 use crate::metadata::configs::{self, ConfigOp, ConfigResource, ConfigRules, ConfigValues, ResourceType};
 use crate::metadata::election::ElectionDefaults;
 use crate::metadata::features::{self, FeatureUpdate, MetadataVersion, UpgradeType};
@@ -204,8 +204,8 @@ impl Script {
             offline_directories: args.ids("offline"),
             cordoned_directories: args.get("cordoned").map(|_| args.ids("cordoned")),
         };
-        let others = !args.flag("others-behind");
-        let decision = brokers::heartbeat(&self.cluster.image, &heartbeat, others, self.defaults);
+        let known = Known { others_caught_up: !args.flag("others-behind"), insists: args.flag("insists") };
+        let decision = brokers::heartbeat(&self.cluster.image, &heartbeat, known, self.defaults);
         self.commit(decision)
     }
 

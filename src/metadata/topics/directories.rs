@@ -52,14 +52,20 @@ pub fn assign_directories(
     draft.decision(Ok(outcomes))
 }
 
-/// Whether another replica that is in sync can serve the partition, so that what this broker has of it can be done without.
+/// So many others must have everything before a replica is cut for its damage: one of them may have died a moment ago, or be
+/// damaged where this one is whole.
+const SPARE_REPLICAS: usize = 2;
+
+/// Whether other replicas that are in sync have what this broker has of the partition, so that it can be done without.
 pub fn can_do_without(image: &Image, broker: NodeId, partition: &PartitionRegistration) -> bool {
+    let serves = |replica: &&NodeId| {
+        let directory = partition.directory(**replica).unwrap_or(directory_id::LOST);
+        let registered = image.brokers.get(**replica);
+        **replica != broker
+            && registered.is_some_and(|registered| registered.is_active() && registered.has_online(directory))
+    };
     image.metadata_version().has_directories()
-        && partition.isr.iter().filter(|replica| **replica != broker).any(|replica| {
-            let directory = partition.directory(*replica).unwrap_or(directory_id::LOST);
-            let registered = image.brokers.get(*replica);
-            registered.is_some_and(|registered| registered.is_active() && registered.has_online(directory))
-        })
+        && partition.isr.iter().filter(serves).count() >= SPARE_REPLICAS
 }
 
 /// Gives up replicas of `broker` that are damaged, where others are in sync. Such a replica is in no directory until it is whole

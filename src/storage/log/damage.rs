@@ -85,6 +85,11 @@ impl Log {
         is_there && damage.segment.note_damage(damage.position)
     }
 
+    /// Whether there is damage that is known.
+    pub fn is_damaged(&self) -> bool {
+        self.segments.iter().any(|segment| !segment.damages().is_empty())
+    }
+
     /// Drops what lies from the first segment with damage on; everything when none is known, for somebody knew of some. Whoever
     /// calls this has to have the records again from another replica.
     pub fn drop_damaged(&mut self, now: TimestampMs) -> Result<(), LogError> {

@@ -14,7 +14,7 @@ use super::embedded::{
 use super::member::{Classic, Member, Owned};
 use super::timers::Timers;
 use super::{ConsumerConfig, ConsumerGroup, TopicWatch};
-use crate::coordinator::Context;
+use crate::coordinator::{Context, Encode as _};
 use crate::metadata::Image;
 use crate::types::{PartitionIndex, TimestampMs};
 
@@ -108,6 +108,9 @@ impl ConsumerGroup {
         let members: Vec<(Name, Member, Assignment)> = read.collect::<Result<_, _>>()?;
         watch.observe(context.image);
         let mut group = ConsumerGroup::new(id);
+        if members.iter().any(|(id, it, _)| group.member_record(id, it).exceeds(context.record_max)) {
+            return Err(UpgradeRefused::TooLarge);
+        }
         for (id, member, _) in &members {
             group.write(group.member_record(id, member), out);
         }

@@ -44,8 +44,6 @@ pub(crate) enum Fault {
     IgnoresFailedSync,
 
     // Of transactions and groups.
-    /// A marker is appended whatever its epoch is.
-    TakesAnyMarker,
     /// An open transaction does not hold the last stable offset back.
     ForgetsOpenTransactions,
     /// A record of a transaction that has ended is appended.
@@ -86,8 +84,7 @@ impl Fault {
         Fault::IgnoresFailedSync,
     ];
     /// Those that take transactions or groups to show.
-    pub(crate) const OF_COORDINATORS: [Fault; 8] = [
-        Fault::TakesAnyMarker,
+    pub(crate) const OF_COORDINATORS: [Fault; 7] = [
         Fault::ForgetsOpenTransactions,
         Fault::TakesLateRecords,
         Fault::AnswersEarly,

@@ -541,9 +541,6 @@ fn check_marker(
     entry: &ProducerEntry,
     marker_epoch: MarkerEpoch,
 ) -> Result<(), ProducerError> {
-    if fault::is_active(Fault::TakesAnyMarker) {
-        return Ok(());
-    }
     check_epoch(header, entry)?;
     let same = header.producer_epoch == entry.epoch;
     // The last epoch of all cannot be raised any more.

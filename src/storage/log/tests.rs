@@ -397,7 +397,9 @@ impl World {
         let found: Vec<Vec<Kept>> = found.collect();
         self.batches = found.into_iter().next().expect("the log is none that was written");
         self.ghosts.clear();
-        // What survived is durable now.
+        // What survived is durable now, and a broker writes down that it has no more before it appends.
+        self.recovery_point = self.recovery_point.min(end);
+        self.log_start = self.log_start.min(end);
         self.epoch += 1;
         read_bytes
     }
@@ -494,4 +496,16 @@ proptest! {
             world.step(op);
         }
     }
+}
+
+#[test]
+fn what_a_crash_left_of_a_cut_log_is_not_missed_by_the_next_start() {
+    let crash = Op::Crash(14_627_776_442_609_187_685);
+    let mut world = World::new();
+    for op in [Op::Copy { batches: 1, gap: 1 }, Op::Close, Op::Retain { bytes: 0, ms: 0 }, Op::Truncate(1)] {
+        world.step(&op);
+    }
+    world.step(&crash);
+    assert!(world.log.log_end() < Offset(1), "the crash has taken the cut log");
+    world.step(&Op::Kill);
 }

@@ -176,6 +176,10 @@ async fn eligible_replicas_are_told_while_too_few_are_in_sync() {
         ErrorCode::None,
         "min.insync.replicas",
     );
+    // Those of another topic need not wait for it any more: a broker is not fenced where that takes more than it gives.
+    let wide = new_topic("wide", 2, &[]).with_replication_factor(2);
+    let wide = CreateTopicsRequest::default().with_topics(vec![wide]).with_timeout_ms(30_000);
+    assert_code(client.call(7, wide).await.topics[0].error_code, ErrorCode::None, "two replicas");
     let fence = BrokerHeartbeatRequest { want_fence: true, ..heartbeat(epoch) };
     assert!(controller.call(2, fence).await.is_fenced);
     let shown = described(&mut client).await;

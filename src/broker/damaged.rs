@@ -1,5 +1,5 @@
-//! A partition some of whose records on disk are not what was written. The replica is given up when another can take its place,
-//! and has its records from the leader again; without another it stays as it is, and only what is damaged is not served.
+//! A partition some of whose records on disk are not what was written. The replica is given up when two others are in sync,
+//! and has its records from the leader again; else it stays as it is, and only what is damaged is not served.
 //!
 //! Must not know the metadata. Invariant: the log is cut in a term of the leader in which nothing was fetched before, since a
 //! leader believes the farthest that a follower has told in its term; and only while the metadata has this replica in no
@@ -31,7 +31,7 @@ impl Hosted {
             let name = &self.partition.name;
             tracing::error!(
                 partition = %name,
-                "{damage}. This batch is not served; the replica is rebuilt if another one can lead"
+                "{damage}. This batch is not served; the replica is rebuilt where two others are in sync"
             );
             desk.outbox.repair(Repair::Damaged(self.partition.id));
         }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 
 use super::controller_channel::ControllerChannel;
 use super::dynamic_config::DynamicConfig;
@@ -84,6 +84,7 @@ pub struct LifecycleParts {
 #[derive(Clone, Debug)]
 pub struct Lifecycle {
     shared: Arc<Shared>,
+    left: Arc<OnceCell<()>>,
 }
 
 #[derive(Debug)]
@@ -137,7 +138,8 @@ impl Lifecycle {
         };
         let shared = Arc::new(shared);
         beat::register_first(&shared).await?;
-        Ok((Lifecycle { shared: Arc::clone(&shared) }, beat::run(shared)))
+        let lifecycle = Lifecycle { shared: Arc::clone(&shared), left: Arc::default() };
+        Ok((lifecycle, beat::run(shared)))
     }
 
     /// The epoch of this registration.
@@ -198,8 +200,13 @@ impl Lifecycle {
     }
 
     /// Leaves in an orderly way, unless `controlled.shutdown.enable` is off: whoever can takes over the partitions that this
-    /// broker leads. Returns when the broker may stop; after a while that is without having been let go.
+    /// broker leads. Returns when the broker may stop; after a while that is without having been let go. It is tried once: who
+    /// asks again has the same answer.
     pub async fn leave(&self) {
+        self.left.get_or_init(|| self.try_to_leave()).await;
+    }
+
+    async fn try_to_leave(&self) {
         let shared = &self.shared;
         if !shared.parts.config.at(&shared.parts.metadata.image()).broker.controlled_shutdown_enable {
             return;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -89,8 +90,9 @@ impl Cluster {
 
     /// Starts nodes side by side: the first of a quorum waits for the others.
     pub async fn start_nodes(&mut self, ids: &[i32]) {
-        let started = futures_util::future::join_all(ids.iter().map(|id| self.try_start(*id))).await;
-        let started = started.into_iter().map(Result::unwrap);
+        // If one of them fails, the others may wait for ever.
+        let started = futures_util::future::try_join_all(ids.iter().map(|id| self.try_start(*id))).await;
+        let started = started.unwrap_or_else(|error| panic!("{error}"));
         self.nodes.extend(ids.iter().copied().zip(started));
     }
 
@@ -246,8 +248,12 @@ fn format(overrides: &[(String, String)]) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Ports that nobody listens on.
+/// Ports that nobody listens on. They are not of those that the system gives to connections: one of another test could have
+/// such a port while its node does not run.
 fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+    static NEXT: OnceLock<AtomicU16> = OnceLock::new();
+    let spread = || AtomicU16::new(12_000 + u16::try_from(std::process::id() % 1_000).unwrap() * 16);
+    let next = NEXT.get_or_init(spread);
+    let ports = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+    ports.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).take(count).collect()
 }

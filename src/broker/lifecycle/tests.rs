@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -111,6 +112,17 @@ async fn a_broker_lives_as_long_as_its_heartbeats_are_answered() {
     lifecycle.leave().await;
     rig.broker_that(|broker| broker.fenced).await;
     beat.abort();
+    rig.member.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_broker_whose_leave_nobody_answers_waits_for_it_once() {
+    let rig = Rig::start().await;
+    let (lifecycle, beat) = Lifecycle::register(rig.parts(&[]), rig.identity()).await.unwrap();
+    drop(beat);
+    lifecycle.leave().await;
+    // A node leaves before its connections end, and its broker leaves when it is stopped.
+    assert_eq!(lifecycle.clone().leave().now_or_never(), Some(()));
     rig.member.shutdown().await;
 }
 

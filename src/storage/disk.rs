@@ -7,11 +7,12 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, IoSlice};
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{Advice, FlockOperation};
 
 use crate::types::TimestampMs;
 
@@ -94,6 +95,13 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
 
     /// Makes the contents durable (fdatasync).
     fn sync_data(&self) -> io::Result<()>;
+
+    /// Reads of this open file are to fetch what they ask for and no more: what follows is announced by
+    /// [`will_read`](DiskFile::will_read), where it will be read. Advice, which changes no result.
+    fn without_read_ahead(&self) {}
+
+    /// `len` bytes from `offset` will be read soon. Does not wait for them.
+    fn will_read(&self, _offset: u64, _len: usize) {}
 
     /// Whether the file has no bytes.
     fn is_empty(&self) -> io::Result<bool> {
@@ -317,6 +325,17 @@ impl DiskFile for RealFile {
 
     fn sync_data(&self) -> io::Result<()> {
         Ok(rustix::fs::fdatasync(&self.0)?)
+    }
+
+    fn without_read_ahead(&self) {
+        // Where it is not known, things stay as they are.
+        let _ = rustix::fs::fadvise(&self.0, 0, None, Advice::Random);
+    }
+
+    fn will_read(&self, offset: u64, len: usize) {
+        if let Some(len) = NonZeroU64::new(len as u64) {
+            let _ = rustix::fs::fadvise(&self.0, offset, Some(len), Advice::WillNeed);
+        }
     }
 }
 

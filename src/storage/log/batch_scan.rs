@@ -57,6 +57,8 @@ impl BatchScan {
                     wanted = wanted.max(needed);
                     self.buffer.clear();
                     self.at = 0;
+                    let next = self.position + wanted as u64;
+                    self.file.will_read(next, self.chunk_bytes.min(left.saturating_sub(wanted)));
                     self.file.read_into(&mut self.buffer, wanted, self.position)?;
                     read += self.buffer.len();
                     // The file is shorter than it was said to be.

@@ -112,7 +112,12 @@ impl LazyFile {
     }
 
     fn get_as(&self, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        self.slot.get_or_open(&self.place.open_files, || self.place.disk.open(&self.path(), mode))
+        self.slot.get_or_open(&self.place.open_files, || {
+            let file = self.place.disk.open(&self.path(), mode)?;
+            // A system that reads ahead by megabytes, as many are set to, has syncs wait behind all of them.
+            file.without_read_ahead();
+            Ok(file)
+        })
     }
 
     /// Changes the file, which stays open until [`sync_data`](LazyFile::sync_data).
@@ -138,9 +143,7 @@ impl LazyFile {
     /// Makes the file, empty; what had its name before is gone.
     pub fn create(&self) -> io::Result<()> {
         self.slot.close();
-        let open = || self.place.disk.open(&self.path(), OpenMode::Truncate);
-        self.slot.get_or_open(&self.place.open_files, open)?;
-        Ok(())
+        self.get_as(OpenMode::Truncate).map(drop)
     }
 
     /// The size without opening the file; `None` when there is no file.

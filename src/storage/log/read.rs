@@ -18,6 +18,9 @@ use crate::wire::buffer::Buffer;
 
 /// Bytes that a walk over headers reads at a time.
 const WALK_CHUNK: usize = 64 << 10;
+/// So much is asked of the disk at a time, while the next piece is announced. With larger pieces a sync waits longer behind
+/// those of a reader of old data, and no more is read per second.
+const PIECE: usize = 256 << 10;
 /// Read beyond what was asked for, because the index points somewhat before the wanted batch.
 const SLACK: usize = 8 << 10;
 
@@ -141,6 +144,9 @@ impl ColdRead {
         if missing > 0 {
             read_more(&mut bytes, file, missing, first.position + have as u64)?;
         }
+        // The next read is likely to go on here.
+        let read_to = first.position + bytes.len().saturating_sub(skip) as u64;
+        file.will_read(read_to, PIECE.min(self.max_bytes).min(to_usize(size.saturating_sub(read_to))));
         let (mut end, mut after) = (skip, first.after);
         while let Some(Ok(header)) = bytes.rest(end).map(BatchHeader::parse) {
             let next = end + header.size_in_bytes();
@@ -197,7 +203,10 @@ fn told_from_legacy(error: io::Error) -> io::Error {
 fn read_more(into: &mut Buffer, file: &dyn DiskFile, len: usize, offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < len {
-        match file.read_at(into.room(len - done), offset + done as u64)? {
+        let piece = PIECE.min(len - done);
+        let at = offset + done as u64;
+        file.will_read(at + piece as u64, PIECE.min(len - done - piece));
+        match file.read_at(into.room(piece), at)? {
             0 => break,
             read => {
                 into.fill(read);
@@ -291,5 +300,75 @@ impl HeaderWalk {
     /// Where the next batch starts.
     pub fn position(&self) -> u64 {
         self.position
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::path::Path;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::storage::disk::{Disk, OpenMode};
+    use crate::storage::sim_disk::SimDisk;
+    use crate::types::TimestampMs;
+
+    /// A file that notes what is announced and what is read, each as a range.
+    #[derive(Debug)]
+    struct Noting {
+        file: Arc<dyn DiskFile>,
+        announced: Mutex<Vec<(u64, usize)>>,
+        read: Mutex<Vec<(u64, usize)>>,
+    }
+
+    impl DiskFile for Noting {
+        fn len(&self) -> io::Result<u64> {
+            self.file.len()
+        }
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.read.lock().unwrap().push((offset, buf.len()));
+            self.file.read_at(buf, offset)
+        }
+        fn read_into(&self, into: &mut Vec<u8>, len: usize, offset: u64) -> io::Result<()> {
+            self.file.read_into(into, len, offset)
+        }
+        fn write_all_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+            self.file.write_all_at(parts, offset)
+        }
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.file.set_len(len)
+        }
+        fn set_modified(&self, at: TimestampMs) -> io::Result<()> {
+            self.file.set_modified(at)
+        }
+        fn sync_data(&self) -> io::Result<()> {
+            self.file.sync_data()
+        }
+        fn will_read(&self, offset: u64, len: usize) {
+            if len > 0 {
+                self.announced.lock().unwrap().push((offset, len));
+            }
+        }
+    }
+
+    #[test]
+    fn large_reads_go_by_pieces_each_announced_before_the_one_in_front_of_it_is_read() {
+        let content: Vec<u8> = (0..3 * PIECE + 10).map(|at| (at / 7) as u8).collect();
+        let file = SimDisk::new().open(Path::new("/f"), OpenMode::Create).unwrap();
+        file.write_all_at(&[IoSlice::new(&content)], 0).unwrap();
+        let file = Noting { file, announced: Mutex::default(), read: Mutex::default() };
+
+        let mut bytes = Buffer::for_len(10);
+        read_more(&mut bytes, &file, 2 * PIECE + 5, 3).unwrap();
+        assert_eq!(bytes.rest(0), Some(&content[3..2 * PIECE + 8]));
+        let piece = PIECE as u64;
+        let pieces = [(3, PIECE), (3 + piece, PIECE), (3 + 2 * piece, 5)];
+        assert_eq!(*file.read.lock().unwrap(), pieces);
+        assert_eq!(*file.announced.lock().unwrap(), pieces[1..]);
+        // What is small is one piece, and the end of the file ends it.
+        read_more(&mut bytes, &file, 100, 3 * piece).unwrap();
+        assert_eq!(bytes.len(), 2 * PIECE + 15);
+        assert_eq!(*file.announced.lock().unwrap(), pieces[1..]);
     }
 }

@@ -3,15 +3,18 @@
 //! Behaviour: every topic succeeds or fails by itself; all that succeed are created at once. -1 stands for the number of
 //! partitions and replicas that the active controller's settings say, and must stand where replicas are assigned by hand.
 //!
-//! Version notes: 5 tells the new topic's partitions, replicas and configuration; 7 its id.
+//! Version notes: 5 tells the new topic's partitions, replicas and configuration, as the active controller's settings have it;
+//! 7 its id.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::refusal::Refusal;
 use super::topic_view::{text, topic_name};
+use super::creation_defaults::CreationDefaults;
 use super::{Api, Call, Request, config_rules, creation_defaults};
 use crate::broker::dynamic_config::overrides;
+use crate::config::Layers;
 use crate::metadata::Image;
 use crate::metadata::configs::ConfigResource;
 use crate::metadata::topics::{CreateTopicsOptions, CreatedTopic, NewTopic, create_topics};
@@ -30,7 +33,16 @@ pub async fn handle(api: &Api, _: &Call, request: Request<CreateTopicsRequest>) 
     let (version, request) = (request.version, request.body);
     let topics: Arc<[NewTopic]> = request.topics.iter().map(new_topic).collect();
     let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
-    let results = create(api, Arc::clone(&topics), request.validate_only, timeout).await;
+    let began = Instant::now();
+    let defaults = defaults(api, &topics, version >= DETAILS, timeout).await;
+    let left = timeout.saturating_sub(began.elapsed());
+    let (defaults, results) = match defaults {
+        Ok(defaults) => {
+            let decided = decide(api, Arc::clone(&topics), &defaults, request.validate_only, left).await;
+            (Some(defaults), decided)
+        }
+        Err(error) => (None, all_refused(&topics, &error)),
+    };
     let image = if request.validate_only { api.metadata.image() } else { api.served_image(timeout).await };
     let results = results.into_iter().map(|(name, result)| {
         let shown = CreatableTopicResult::default().with_name(topic_name(&name));
@@ -39,8 +51,15 @@ pub async fn handle(api: &Api, _: &Call, request: Request<CreateTopicsRequest>) 
                 shown.with_error_code(refusal.code.code()).with_error_message(Some(text(&refusal.message)))
             }
             Ok(created) => {
+                let shown = shown.with_error_message(None);
+                let shown = if version >= TOPIC_IDS { shown.with_topic_id(created.id) } else { shown };
                 let asked = topics.iter().find(|topic| topic.name == name);
-                describe(api, &image, version, shown.with_error_message(None), &created, asked)
+                match &defaults {
+                    Some(defaults) if version >= DETAILS => {
+                        describe(&defaults.layers, &image, shown, &created, asked)
+                    }
+                    _ => shown,
+                }
             }
         }
     });
@@ -48,20 +67,44 @@ pub async fn handle(api: &Api, _: &Call, request: Request<CreateTopicsRequest>) 
 }
 
 /// Creates topics and waits until that is decided; the outcome of each name, in the order of the request.
-pub(super) async fn create(
+pub(super) async fn create(api: &Api, topics: Arc<[NewTopic]>, timeout: Duration) -> Vec<Outcome> {
+    let began = Instant::now();
+    match defaults(api, &topics, false, timeout).await {
+        Ok(defaults) => {
+            decide(api, topics, &defaults, false, timeout.saturating_sub(began.elapsed())).await
+        }
+        Err(error) => all_refused(&topics, &error),
+    }
+}
+
+/// What became of the topic of a name.
+type Outcome = (Arc<str>, Result<CreatedTopic, Refusal>);
+
+fn all_refused(topics: &[NewTopic], refusal: &Refusal) -> Vec<Outcome> {
+    topics.iter().map(|topic| (Arc::clone(&topic.name), Err(refusal.clone()))).collect()
+}
+
+/// What counts for these topics; the active controller is asked only where its settings matter.
+async fn defaults(
+    api: &Api,
+    topics: &[NewTopic],
+    are_described: bool,
+    timeout: Duration,
+) -> Result<CreationDefaults, Refusal> {
+    if are_described || creation_defaults::are_open(topics) {
+        creation_defaults::of_controller(api, timeout).await
+    } else {
+        Ok(creation_defaults::of_this_node(api))
+    }
+}
+
+async fn decide(
     api: &Api,
     topics: Arc<[NewTopic]>,
+    defaults: &CreationDefaults,
     validate_only: bool,
     timeout: Duration,
-) -> Vec<(Arc<str>, Result<CreatedTopic, Refusal>)> {
-    let refused = |refused: Refusal| {
-        topics.iter().map(|topic| (Arc::clone(&topic.name), Err(refused.clone()))).collect()
-    };
-    let began = Instant::now();
-    let defaults = match creation_defaults::of_controller(api, &topics, timeout).await {
-        Ok(defaults) => defaults,
-        Err(error) => return refused(error),
-    };
+) -> Vec<Outcome> {
     let options = CreateTopicsOptions {
         default_partitions: defaults.partitions,
         default_replication_factor: defaults.replication_factor,
@@ -70,8 +113,7 @@ pub(super) async fn create(
     };
     let effective = api.config.at(&api.metadata.image());
     let asked = Arc::clone(&topics);
-    let left = timeout.saturating_sub(began.elapsed());
-    let decided = api.metadata.run_within(left, move |image: &Image| {
+    let decided = api.metadata.run_within(timeout, move |image: &Image| {
         let rules = config_rules::Rules::new(&effective.layers, image);
         create_topics(image, &asked, options, &rules.rules())
     });
@@ -81,7 +123,7 @@ pub(super) async fn create(
             let outcomes = outcomes.into_iter();
             outcomes.map(|(name, outcome)| (name, outcome.map_err(Refusal::from))).collect()
         }
-        Err(error) => refused(error),
+        Err(error) => all_refused(&topics, &error),
     }
 }
 
@@ -109,19 +151,14 @@ fn new_topic(topic: &CreatableTopic) -> NewTopic {
     }
 }
 
-/// Adds what the version tells of a topic that was, or would be, created.
+/// Adds what is told of a topic that was, or would be, created.
 fn describe(
-    api: &Api,
+    layers: &Layers,
     image: &Image,
-    version: i16,
     shown: CreatableTopicResult,
     created: &CreatedTopic,
     asked: Option<&NewTopic>,
 ) -> CreatableTopicResult {
-    let shown = if version >= TOPIC_IDS { shown.with_topic_id(created.id) } else { shown };
-    if version < DETAILS {
-        return shown;
-    }
     let mut own = overrides(image, &ConfigResource::topic(shown.name.as_str()));
     // Nothing is stored of a topic that was only validated.
     for (key, value) in asked.into_iter().flat_map(|topic| &topic.configs) {
@@ -129,8 +166,7 @@ fn describe(
             own.insert(key.to_string(), value.to_string());
         }
     }
-    let entries = api.config.at(image).layers.describe_topic(&own, None);
-    let configs = entries.into_iter().map(|entry| {
+    let configs = layers.describe_topic(&own, None).into_iter().map(|entry| {
         CreatableTopicConfigs::default()
             .with_name(text(&entry.name))
             .with_value(entry.value.as_deref().map(text))

@@ -341,11 +341,16 @@ fn first_voters(node: &NodeConfig, me: &Member, formatted: &Bootstrap) -> Voters
         let me = Member { directory_id: DirectoryId::nil(), ..me.clone() };
         return [(node.node_id, me)].into();
     }
-    let voters = if named.is_empty() { formatted.voters.clone().unwrap_or_default() } else { named };
+    let mut voters = if named.is_empty() { formatted.voters.clone().unwrap_or_default() } else { named };
     // One that was formatted without voters is to find its quorum.
     let begins = voters.is_empty() && node.stands_alone() && formatted.kraft_version == 0;
-    let alone = voters.keys().eq([&node.node_id]) || begins;
-    if alone { [(node.node_id, me.clone())].into() } else { voters }
+    if voters.keys().eq([&node.node_id]) || begins {
+        return [(node.node_id, me.clone())].into();
+    }
+    // With another directory than the quorum knows, this node is not the voter of its id, and finds the quorum like any other.
+    let is_me = |voter: &Member| voter.directory_id.is_nil() || voter.directory_id == me.directory_id;
+    voters.retain(|id, voter| *id != node.node_id || is_me(voter));
+    voters
 }
 
 fn bind(node: &NodeConfig, config: &BrokerConfig) -> Result<Vec<BoundListener>, Failure> {
@@ -452,5 +457,50 @@ fn addresses(host: &str) -> Vec<IpAddr> {
             error!("max.connections.per.ip.overrides names {host}, which cannot be resolved: {error}");
             Vec::new()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Sources;
+    use crate::types::NodeId;
+
+    fn controller(quorum: &str) -> NodeConfig {
+        let settings = [
+            "process.roles=controller",
+            "node.id=1",
+            "listeners=CONTROLLER://localhost:9093",
+            "controller.listener.names=CONTROLLER",
+            "log.dirs=/data",
+            quorum,
+        ];
+        let pair = |line: &str| line.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let overrides = settings.into_iter().filter_map(pair).collect();
+        crate::config::load(&Sources { overrides, ..Sources::default() }).unwrap().node
+    }
+
+    fn member(directory: u128) -> Member {
+        Member { directory_id: DirectoryId::from_u128(directory), ..Member::default() }
+    }
+
+    #[test]
+    fn a_voter_is_known_by_its_directory() {
+        let node = controller("controller.quorum.bootstrap.servers=localhost:9093");
+        let first = |formatted: &[(i32, u128)]| {
+            let voters = formatted.iter().map(|(id, directory)| (NodeId(*id), member(*directory))).collect();
+            let formatted = Bootstrap { kraft_version: 1, voters: Some(voters), ..Bootstrap::default() };
+            let voters = first_voters(&node, &member(1000), &formatted);
+            voters.into_iter().map(|(id, voter)| (id.0, voter.directory_id.as_u128())).collect::<Vec<_>>()
+        };
+        assert_eq!(first(&[(1, 1000), (2, 2000)]), [(1, 1000), (2, 2000)]);
+        assert_eq!(first(&[(1, 7), (2, 2000)]), [(2, 2000)], "whoever had the directory before has the vote");
+        assert_eq!(first(&[(2, 2000)]), [(2, 2000)]);
+        assert_eq!(first(&[(1, 7)]), [(1, 1000)], "there is nobody else whom it could ask");
+        assert_eq!(first(&[]), []);
+
+        let node = controller("controller.quorum.voters=1@localhost:9093,2@localhost:9094");
+        let voters = first_voters(&node, &member(1000), &Bootstrap::default());
+        assert!(voters.keys().eq([&NodeId(1), &NodeId(2)]), "configuration does not name directories");
     }
 }

@@ -24,6 +24,13 @@ impl ConfigSource {
     pub fn id(self) -> i8 {
         self as i8
     }
+
+    /// The layer of a broker's properties with this number.
+    pub fn layer_of_id(id: i8) -> Option<ConfigSource> {
+        [ConfigSource::DynamicBroker, ConfigSource::DynamicDefaultBroker, ConfigSource::StaticBroker]
+            .into_iter()
+            .find(|source| source.id() == id)
+    }
 }
 
 /// One property of a resource.

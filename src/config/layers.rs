@@ -8,6 +8,8 @@ use std::sync::Arc;
 use super::alter;
 use super::broker::BrokerConfig;
 use super::def::{ConfigDef, Scope, Synonym, Unit};
+use super::describe::{ConfigSource, EntrySynonym};
+use super::origin::{Origin, Setting};
 use super::source::Settings;
 use super::table::{BrokerKey, broker_key, table, without_listener};
 use super::topic::TopicConfig;
@@ -35,6 +37,23 @@ impl Layers {
         let fixed = Arc::new(settings);
         let merged = Arc::new(merge(&fixed, &cluster, &broker));
         Layers { fixed, cluster, broker, merged }
+    }
+
+    /// The layers of another node, as far as it tells which of them set what.
+    pub fn of_told(told: impl IntoIterator<Item = EntrySynonym>) -> Layers {
+        let (mut fixed, mut cluster, mut broker) = (Settings::new(), Texts::new(), Texts::new());
+        for EntrySynonym { name, value, source } in told {
+            let Some(text) = value else { continue };
+            match source {
+                ConfigSource::StaticBroker => {
+                    fixed.insert(name, Setting { text, origin: Origin::OtherNode });
+                }
+                ConfigSource::DynamicDefaultBroker => drop(cluster.insert(name, text)),
+                ConfigSource::DynamicBroker => drop(broker.insert(name, text)),
+                _ => {}
+            }
+        }
+        Layers::of_settings(fixed).with_dynamic(&cluster, &broker)
     }
 
     /// The same broker under other dynamic layers. What they hold beyond what may be set in them is ignored, as it may
@@ -93,6 +112,11 @@ impl Layers {
             Value::Integer(number) => Some(number),
             _ => None,
         }
+    }
+
+    /// The properties of brokers that stand in for those of topics.
+    pub fn stand_ins_for_topics() -> impl Iterator<Item = &'static str> {
+        table(Scope::Topic).iter().flat_map(|def| def.synonyms.iter().map(|synonym| synonym.name))
     }
 
     /// Whether some layer sets the broker property `key`.

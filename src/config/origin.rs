@@ -17,6 +17,8 @@ pub enum Origin {
     Env(String),
     /// `--override` on the command line.
     Override,
+    /// The sources of another node, which tells what they say.
+    OtherNode,
 }
 
 impl fmt::Display for Origin {
@@ -26,6 +28,7 @@ impl fmt::Display for Origin {
             Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
             Origin::Env(variable) => write!(f, "environment variable {variable}"),
             Origin::Override => f.write_str("--override"),
+            Origin::OtherNode => f.write_str("another node"),
         }
     }
 }

@@ -12,7 +12,7 @@ use floodmark::wire::messages::*;
 use tempfile::TempDir;
 
 use super::client::Client;
-use super::requests::{assert_code, new_topic};
+use super::requests::{assert_code, new_topic, text};
 
 /// Nobody's connections come from here, so none can take a port before its node does.
 const HOST: &str = "127.0.0.3";
@@ -171,9 +171,13 @@ async fn wants(client: &mut Client, topic: &'static str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_topic_that_says_nothing_is_as_the_settings_of_the_controller_have_it() {
     let members = [
-        Member::new(1, "controller").with(&[("num.partitions", "5"), ("default.replication.factor", "2")]),
+        Member::new(1, "controller").with(&[
+            ("num.partitions", "5"),
+            ("default.replication.factor", "2"),
+            ("log.segment.bytes", "1048576"),
+        ]),
         Member::new(2, "broker"),
-        Member::new(3, "broker").with(&[("num.partitions", "3")]),
+        Member::new(3, "broker").with(&[("num.partitions", "3"), ("log.segment.bytes", "2097152")]),
     ];
     let voters = format!("1@{HOST}:{}", members[0].controller_port);
     let mut nodes = Vec::new();
@@ -202,6 +206,31 @@ async fn a_topic_that_says_nothing_is_as_the_settings_of_the_controller_have_it(
             (5, 2),
             "{name}"
         );
+    }
+    // The answer tells the rest of them too, whether or not the topic is made, while a broker has its own settings.
+    let segments = |response: &CreateTopicsResponse| {
+        let configs = response.topics[0].configs.as_ref().unwrap();
+        let told = configs.iter().find(|told| told.name.as_str() == "segment.bytes").unwrap();
+        (told.value.as_ref().map(ToString::to_string), told.config_source)
+    };
+    for (client, own) in [(&mut without, ("1073741824", 5)), (&mut with, ("2097152", 4))] {
+        for validate_only in [true, false] {
+            let name = format!("described-by-{}", own.0);
+            let request = CreateTopicsRequest::default()
+                .with_topics(vec![new_topic(&name, 1, &[])])
+                .with_timeout_ms(60_000)
+                .with_validate_only(validate_only);
+            let response = client.call(5, request).await;
+            assert_eq!(segments(&response), (Some("1048576".to_owned()), 4), "{name}");
+        }
+        let resource = describe_configs_request::DescribeConfigsResource::default()
+            .with_resource_type(2)
+            .with_resource_name(text("asked-of-one"));
+        let request = DescribeConfigsRequest::default().with_resources(vec![resource]);
+        let response = client.call(4, request).await;
+        let told = response.results[0].configs.iter().find(|told| told.name.as_str() == "segment.bytes");
+        let told = told.map(|told| (told.value.as_ref().unwrap().to_string(), told.config_source));
+        assert_eq!(told, Some((own.0.to_owned(), own.1)), "the topic as the broker has it");
     }
     for node in nodes.into_iter().rev() {
         node.stop().await;

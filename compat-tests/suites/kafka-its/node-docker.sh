@@ -3,7 +3,8 @@
 # this process happens to the container: it hears the signals, and its shell ends the node when its input does, as after a SIGKILL.
 set -euo pipefail
 exec docker run --rm -i --network host --user "$(id -u)" -v "$ITS_WORK:$ITS_WORK" -v "$(dirname "$(readlink -f "$0")"):/its:ro" \
-    -e CLUSTER_ID -e METADATA_VERSION -e FEATURES -e INITIAL_CONTROLLERS -e FLOODMARK=floodmark -e FLOODMARK_AS_KAFKA_IMAGE=false \
+    -e CLUSTER_ID -e METADATA_VERSION -e FEATURES -e INITIAL_CONTROLLERS -e DIRECTORY_ID \
+    -e FLOODMARK=floodmark -e FLOODMARK_AS_KAFKA_IMAGE=false \
     "$IMAGE" bash -c '
         exec 3<&0
         /its/node.sh "$1" 3<&- </dev/null &

@@ -2,11 +2,14 @@
 those that do so come first on the class path, and the tests get processes instead: `java/`. The tests themselves are Kafka's,
 as Maven has them.
 
+Some tests hold a broker against what Kafka's own classes know of features and settings. For these, in `newest.txt`, the classes
+are those of the newest Kafka, which the broker is to equal, and only the tests are older.
+
 `tests.txt` is the selection: what is served now. `--select` takes classes and tests by any part of their names, also others
 than those of the selection when they are named in full.
 """
 from lib.outcome import FAILED, PASSED, Outcome
-from lib.toolchain import CACHE, HERE, digest, make_once, need, run as step, say
+from lib.toolchain import CACHE, HERE, digest, kafka_libs, make_once, need, run as step, say
 
 ITS = HERE / "suites/kafka-its"
 CLIENT, VERSION = "Apache Kafka's integration tests (clients, tools, server)", "4.3.1"
@@ -30,7 +33,7 @@ def jars():
     return make_once(CACHE / f"kafka-its-{VERSION}-{digest(pom)}", build)
 
 
-def class_path():
+def class_path(newest=False):
     libs, sources = jars(), sorted((ITS / "java").rglob("*.java"))
 
     def build(path):
@@ -39,11 +42,12 @@ def class_path():
         step(["javac", "-proc:none", "-nowarn", "-Xlint:none", "-cp", f"{libs}/*", "-d", path, *sources], "build the stand-ins")
 
     ours = make_once(CACHE / f"kafka-its-classes-{digest(libs.name, *sources)}", build)
-    return ":".join([str(ours), *(str(jar) for jar in sorted(libs.glob("*.jar")))])
+    newer = sorted(kafka_libs().glob("kafka*.jar")) if newest else []
+    return ":".join(str(path) for path in [ours, *newer, *sorted(libs.glob("*.jar"))])
 
 
 def setup():
-    class_path()
+    class_path(newest=True)
 
 
 def chosen(select, list_):
@@ -56,19 +60,28 @@ def chosen(select, list_):
 
 def run(context, list_=ITS / "tests.txt"):
     """All tests in one JVM, and once more, in another, those that failed: on a busy machine Kafka's own limits are short."""
-    finished = yield from play(context, chosen(context.select, list_), "first")
+    newest = set(chosen([], ITS / "newest.txt"))
+    tests = chosen(context.select, list_)
+    yield from play_twice(context, [test for test in tests if test not in newest], "first", "second", False)
+    yield from play_twice(context, [test for test in tests if test in newest], "newest", "newest-second", True)
+
+
+def play_twice(context, tests, name, second, newest):
+    if not tests:
+        return
+    finished = yield from play(context, tests, name, newest)
     again = [outcome.test for outcome in finished.values() if outcome.what == FAILED]
     if again:
-        yield from play(context, again, "second")
+        yield from play(context, again, second, newest)
 
 
-def play(context, tests, name):
+def play(context, tests, name, newest):
     if context.bootstrap:
         yield Outcome("the suite", FAILED, "these tests start their own brokers; --against is not for them")
         return {}
     todo = context.work / f"{name}.txt"
     todo.write_text("\n".join(tests) + "\n")
-    command = ["java", *FLAGS, f"-Djava.io.tmpdir={context.work}", "-cp", class_path(), "floodmark.its.Runner", todo]
+    command = ["java", *FLAGS, f"-Djava.io.tmpdir={context.work}", "-cp", class_path(newest), "floodmark.its.Runner", todo]
     node = "node-docker.sh" if context.image else "node.sh"
     environment = {"NODE_COMMAND": str(ITS / node), "IMAGE": context.image or "", "FLOODMARK": str(context.binary.resolve()),
                    "ITS_WORK": str(context.work)}

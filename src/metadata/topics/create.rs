@@ -50,7 +50,8 @@ pub struct CreatedTopic {
 pub enum CreateTopicError {
     #[error("the topic is named more than once")]
     Duplicate,
-    #[error("the name is reserved for the metadata log")]
+    /// As `Exists`.
+    #[error("Creation of internal topic {CLUSTER_METADATA} is prohibited.")]
     ClusterMetadata,
     #[error("the topic's name is invalid: {0}")]
     InvalidName(InvalidName),

@@ -56,6 +56,7 @@ public final class Cluster implements ClusterInstance {
     private final Type type;
     private final String clusterId;
     private final Map<Integer, Uuid> voters;
+    private final Map<Integer, Uuid> directories;
     private final TreeMap<Integer, Node> nodes = new TreeMap<>();
     private final TreeMap<Integer, KafkaBroker> brokers = new TreeMap<>();
     private final TreeMap<Integer, ControllerServer> controllers = new TreeMap<>();
@@ -64,15 +65,19 @@ public final class Cluster implements ClusterInstance {
     private boolean stopped;
 
     public Cluster(ClusterConfig config, Type type) {
-        this(config, type, Uuid.randomUuid().toString(), Map.of());
+        this(config, type, Uuid.randomUuid().toString(), Map.of(), Map.of());
     }
 
-    /** {@code voters}: the directory ids of a quorum that can change; empty for one that cannot. */
-    public Cluster(ClusterConfig config, Type type, String clusterId, Map<Integer, Uuid> voters) {
+    /**
+     * {@code voters}: the directory ids of a quorum that can change; empty for one that cannot. {@code directories}: those of the
+     * metadata directories that nodes are to have, whatever the voters say; nodes that are not among them choose.
+     */
+    public Cluster(ClusterConfig config, Type type, String clusterId, Map<Integer, Uuid> voters, Map<Integer, Uuid> directories) {
         this.config = config;
         this.type = type;
         this.clusterId = clusterId;
         this.voters = voters;
+        this.directories = directories;
     }
 
     /** Lays out all nodes, and starts none. */
@@ -105,7 +110,10 @@ public final class Cluster implements ClusterInstance {
             Settings.choosePorts(settings, own);
             String first = config.standalone() ? id == firstController ? "standalone" : "none"
                 : fixed ? "static" : Settings.voters(voters, ports);
-            add(new Node(id, settings, own, Settings.format(config, clusterId, first), folder));
+            Map<String, String> environment = Settings.format(config, clusterId, first);
+            if (directories.containsKey(id))
+                environment.put("DIRECTORY_ID", directories.get(id).toString());
+            add(new Node(id, settings, own, environment, folder));
         }
     }
 

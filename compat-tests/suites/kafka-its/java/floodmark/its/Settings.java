@@ -57,7 +57,6 @@ final class Settings {
         all.putIfAbsent("inter.broker.listener.name", client);
         all.putIfAbsent("controller.listener.names", control);
         all.putIfAbsent("log.cleaner.dedupe.buffer.size", "2097152");
-        all.putIfAbsent("unstable.api.versions.enable", "true");
         all.putIfAbsent("unstable.feature.versions.enable", "true");
         return all;
     }

@@ -68,7 +68,9 @@ public class KafkaClusterTestKit implements AutoCloseable {
                 .setControllerListenerName(nodes.controllerListenerName())
                 .setControllerSecurityProtocol(nodes.controllerListenerProtocol())
                 .setMetadataVersion(nodes.bootstrapMetadata().metadataVersion()).setFeatures(features()).build();
-            Cluster cluster = new Cluster(config, type, nodes.clusterId(), voters);
+            Map<Integer, Uuid> directories = new HashMap<>();
+            nodes.controllerNodes().forEach((id, node) -> directories.put(id, node.metadataDirectoryId()));
+            Cluster cluster = new Cluster(config, type, nodes.clusterId(), voters, directories);
             cluster.layOut("kit");
             return new KafkaClusterTestKit(nodes, cluster);
         }

@@ -98,8 +98,7 @@ fn begin(api: &Arc<Api>, mut topics: Vec<NewTopic>) {
     let api = Arc::clone(api);
     tokio::spawn(async move {
         let timeout = u64::try_from(api.config.latest().broker.request_timeout_ms).unwrap_or(0);
-        let outcomes =
-            create_topics::create(&api, topics.into(), Duration::from_millis(timeout)).await;
+        let outcomes = create_topics::create(&api, topics.into(), Duration::from_millis(timeout)).await;
         for (topic, outcome) in outcomes {
             match outcome {
                 Err(refusal) if refusal.code != ErrorCode::TopicAlreadyExists => {

@@ -9,9 +9,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::creation_defaults::CreationDefaults;
 use super::refusal::Refusal;
 use super::topic_view::{text, topic_name};
-use super::creation_defaults::CreationDefaults;
 use super::{Api, Call, Request, config_rules, creation_defaults};
 use crate::broker::dynamic_config::overrides;
 use crate::config::Layers;
@@ -70,9 +70,7 @@ pub async fn handle(api: &Api, _: &Call, request: Request<CreateTopicsRequest>) 
 pub(super) async fn create(api: &Api, topics: Arc<[NewTopic]>, timeout: Duration) -> Vec<Outcome> {
     let began = Instant::now();
     match defaults(api, &topics, false, timeout).await {
-        Ok(defaults) => {
-            decide(api, topics, &defaults, false, timeout.saturating_sub(began.elapsed())).await
-        }
+        Ok(defaults) => decide(api, topics, &defaults, false, timeout.saturating_sub(began.elapsed())).await,
         Err(error) => all_refused(&topics, &error),
     }
 }

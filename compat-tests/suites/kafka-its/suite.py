@@ -2,7 +2,7 @@
 those that do so come first on the class path, and the tests get processes instead: `java/`. The tests themselves are Kafka's,
 as Maven has them.
 
-Some tests hold a broker against what Kafka's own classes know of features and settings. For these, in `newest.txt`, the classes
+Some tests hold a broker against what Kafka's own classes know of settings and API versions. For these, in `newest.txt`, the classes
 are those of the newest Kafka, which the broker is to equal, and only the tests are older.
 
 `tests.txt` is the selection: what is served now. `--select` takes classes and tests by any part of their names, also others
@@ -79,12 +79,14 @@ def play(context, tests, name, newest):
     if context.bootstrap:
         yield Outcome("the suite", FAILED, "these tests start their own brokers; --against is not for them")
         return {}
+    work = context.work / name
+    work.mkdir()
     todo = context.work / f"{name}.txt"
     todo.write_text("\n".join(tests) + "\n")
-    command = ["java", *FLAGS, f"-Djava.io.tmpdir={context.work}", "-cp", class_path(newest), "floodmark.its.Runner", todo]
+    command = ["java", *FLAGS, f"-Djava.io.tmpdir={work}", "-cp", class_path(newest), "floodmark.its.Runner", todo]
     node = "node-docker.sh" if context.image else "node.sh"
     environment = {"NODE_COMMAND": str(ITS / node), "IMAGE": context.image or "", "FLOODMARK": str(context.binary.resolve()),
-                   "ITS_WORK": str(context.work)}
+                   "ITS_WORK": str(work)}
     finished = {}
     for line in context.lines(command, name, env=environment):
         parts = line.split("\t")

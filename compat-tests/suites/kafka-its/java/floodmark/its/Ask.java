@@ -1,24 +1,19 @@
 package floodmark.its;
 
-import org.apache.kafka.clients.ApiVersions;
-import org.apache.kafka.clients.ClientUtils;
-import org.apache.kafka.clients.ManualMetadataUpdater;
-import org.apache.kafka.clients.MetadataRecoveryStrategy;
-import org.apache.kafka.clients.NetworkClient;
-import org.apache.kafka.clients.NetworkClientUtils;
-import org.apache.kafka.clients.admin.AdminClientConfig;
 import org.apache.kafka.common.Uuid;
-import org.apache.kafka.common.metrics.Metrics;
-import org.apache.kafka.common.network.Selector;
+import org.apache.kafka.common.protocol.ApiKeys;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.requests.MetadataRequest;
 import org.apache.kafka.common.requests.MetadataResponse;
-import org.apache.kafka.common.utils.LogContext;
-import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.common.requests.RequestHeader;
+import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.metadata.LeaderAndIsr;
 import org.apache.kafka.metadata.LeaderRecoveryState;
+import org.apache.kafka.server.IntegrationTestUtils;
 
 import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.Socket;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -61,18 +56,14 @@ final class Ask {
             .filter(topic -> name.equals(topic.topic()) && topic.error() == Errors.NONE).findFirst();
     }
 
-    private static MetadataResponse send(int port, MetadataRequest.Builder request) throws IOException {
-        AdminClientConfig config = new AdminClientConfig(Map.of(AdminClientConfig.BOOTSTRAP_SERVERS_CONFIG, "localhost:" + port));
-        LogContext log = new LogContext();
-        try (Metrics metrics = new Metrics();
-             Selector selector = new Selector(60_000, metrics, Time.SYSTEM, "its",
-                 ClientUtils.createChannelBuilder(config, Time.SYSTEM, log), log);
-             NetworkClient client = new NetworkClient(selector, new ManualMetadataUpdater(), "its", 1, 50, 50, 65_536, 65_536,
-                 LIMIT_MS, LIMIT_MS, LIMIT_MS, Time.SYSTEM, true, new ApiVersions(), log, MetadataRecoveryStrategy.NONE)) {
-            if (!NetworkClientUtils.awaitReady(client, new org.apache.kafka.common.Node(0, "localhost", port), Time.SYSTEM, LIMIT_MS))
-                throw new IOException("nobody answers at port " + port);
-            return (MetadataResponse) NetworkClientUtils.sendAndReceive(client,
-                client.newClientRequest("0", request, Time.SYSTEM.milliseconds(), true, LIMIT_MS, null), Time.SYSTEM).responseBody();
+    private static MetadataResponse send(int port, MetadataRequest.Builder builder) throws IOException {
+        MetadataRequest request = builder.build();
+        try (Socket socket = new Socket()) {
+            socket.connect(new InetSocketAddress("localhost", port), LIMIT_MS);
+            socket.setSoTimeout(LIMIT_MS);
+            RequestHeader header = IntegrationTestUtils.nextRequestHeader(ApiKeys.METADATA, request.version());
+            IntegrationTestUtils.sendRequest(socket, Utils.toArray(request.serializeWithHeader(header)));
+            return IntegrationTestUtils.receive(socket, ApiKeys.METADATA, request.version());
         }
     }
 }

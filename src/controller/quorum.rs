@@ -93,8 +93,7 @@ impl QuorumView {
 
     /// The term in which this node leads, for as long as it does. The task behind it ends with the member.
     pub fn office(&self) -> Office {
-        let held = |metrics: &Metrics| metrics.state.is_leader().then_some(metrics.current_term);
-        let mut metrics = self.metrics.clone();
+        let (mut metrics, now) = (self.metrics.clone(), self.metrics.clone());
         let (office, watched) = watch::channel(held(&metrics.borrow_and_update()));
         tokio::spawn(async move {
             while metrics.changed().await.is_ok() {
@@ -103,7 +102,7 @@ impl QuorumView {
             }
             office.send_replace(None);
         });
-        watched
+        Office::new(watched, move |term| held(&now.borrow()) == Some(term))
     }
 
     /// The node that leads, as far as this node knows.
@@ -197,6 +196,10 @@ impl QuorumView {
     }
 }
 
+fn held(metrics: &Metrics) -> Option<u64> {
+    metrics.state.is_leader().then_some(metrics.current_term)
+}
+
 fn leadership(metrics: &Metrics) -> Leadership {
     Leadership { leader: metrics.current_leader.map(node_id), term: metrics.current_term }
 }
@@ -274,6 +277,8 @@ mod tests {
     use openraft::{Membership, StoredMembership};
 
     use super::*;
+    use crate::controller::rpc::Identity;
+    use crate::types::Uuid;
 
     fn leader_of(voters: &[RaftNodeId]) -> Metrics {
         let nodes: BTreeMap<RaftNodeId, Member> = voters.iter().map(|id| (*id, Member::default())).collect();
@@ -302,5 +307,26 @@ mod tests {
         let follower = Metrics { state: ServerState::Follower, ..leader };
         assert!(!is_cut_off(&follower, 10 * second));
         assert!(!is_cut_off(&leader_of(&[1]), 10_000 * second), "nobody else could lead");
+    }
+
+    #[tokio::test]
+    async fn an_office_has_ended_as_soon_as_openraft_says_so() {
+        let (metrics, seen) = watch::channel(Metrics { current_term: 5, ..leader_of(&[1, 2, 3]) });
+        let me = Identity { cluster_id: "c".to_owned(), node: NodeId(1), directory: Uuid::from_u128(1) };
+        let (view, _) = QuorumView::new(seen, Arc::new(Peers::new(me, BTreeMap::new(), None)));
+        let mut office = view.office();
+        assert_eq!(office.term(), Some(5));
+        // No task has run since.
+        metrics.send_modify(|metrics| metrics.state = ServerState::Follower);
+        assert_eq!(office.term(), None);
+        // The next term begins once it is noted.
+        metrics.send_modify(|metrics| (metrics.state, metrics.current_term) = (ServerState::Leader, 7));
+        assert_eq!(office.term(), None);
+        assert!(office.changed().await);
+        assert_eq!(office.term(), Some(7));
+        // What openraft said last stays when it has ended.
+        drop(metrics);
+        office.ends().await;
+        assert_eq!(office.term(), None);
     }
 }

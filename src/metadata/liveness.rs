@@ -19,6 +19,8 @@
 mod contact;
 
 #[cfg(test)]
+mod laws;
+#[cfg(test)]
 mod script;
 
 use self::contact::Contact;
@@ -246,6 +248,13 @@ impl Liveness {
         let bound = *contact.leaves_at.get_or_insert(applied);
         let mut others = self.contacts.iter().filter(|(other, contact)| **other != id && contact.is_active());
         others.all(|(_, contact)| contact.metadata_offset >= bound)
+    }
+
+    /// Whether a broker for which there was a verdict is condemned still: nothing has spoken for it since.
+    pub fn condemns(&self, id: NodeId, epoch: BrokerEpoch, now: MonotonicMs) -> bool {
+        let witnesses = self.credible_witnesses(now);
+        let contact = self.contacts.get(&id).filter(|contact| contact.epoch == epoch);
+        contact.is_some_and(|contact| contact.is_condemned(self.config, &witnesses, now))
     }
 
     /// Whether there is anybody to watch.

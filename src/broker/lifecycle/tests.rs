@@ -17,7 +17,7 @@ use crate::broker::peer_silence::PeerSilence;
 use crate::broker::reconciler::Reconciled;
 use crate::broker::stall::{DiskWaits, StallLimits};
 use crate::broker::start_tests::{layers, run_quorum};
-use crate::controller::duties::{ActiveController, DutySettings};
+use crate::controller::duties::{ActiveController, DutySettings, Office};
 use crate::controller::{Controller, MetadataHandle};
 use crate::metadata::Image;
 use crate::metadata::brokers::{
@@ -49,6 +49,7 @@ impl Rig {
             rebalance_interval: None,
             unclean_interval: std::time::Duration::from_secs(3600),
         };
+        let watched = Office::new(watched, |_| true);
         let (active, task) = ActiveController::new(metadata.clone(), watched, None, Arc::new(settings));
         tokio::spawn(task);
         Rig { dir, metadata, member, office, active }

@@ -60,3 +60,18 @@ pub fn heartbeat(
     let known = Known { others_caught_up, insists: liveness.insists_on_a_fence(id, epoch, now) };
     brokers::heartbeat(image, &heartbeat, known, defaults)
 }
+
+/// Fences a broker for which there was a verdict, unless something has spoken for it since. Whether it is fenced by this.
+pub fn fence(
+    image: &Image,
+    liveness: &Liveness,
+    (id, epoch): (NodeId, BrokerEpoch),
+    defaults: ElectionDefaults,
+    now: MonotonicMs,
+) -> Decision<bool> {
+    if liveness.condemns(id, epoch, now) {
+        brokers::fence(image, id, epoch, defaults)
+    } else {
+        Decision::reply(false)
+    }
+}

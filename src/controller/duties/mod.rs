@@ -10,6 +10,7 @@
 //! answered in the term in which it came: the lease that it renews is what the next controller waits for.
 
 pub(crate) mod judgement;
+mod office;
 mod periodic;
 mod presence;
 mod unclean;
@@ -21,9 +22,10 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch as channel};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
+pub use office::Office;
 pub use presence::Presence;
 
 use crate::controller::deciding::ProposeError;
@@ -37,9 +39,6 @@ use crate::metadata::election::ElectionDefaults;
 use crate::metadata::liveness::{Liveness, LivenessConfig};
 use crate::metadata::{Decision, Image, ImageVersion};
 use crate::types::{BrokerEpoch, MonotonicMs, NodeId, TopicIdPartition};
-
-/// The term in which this node leads the quorum, while it does.
-pub type Office = channel::Receiver<Option<u64>>;
 
 /// What the configuration says of a controller's duties.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,7 +162,8 @@ impl ActiveController {
             })
         });
         let reply = decided.await?;
-        // Another controller may have confirmed what this one decided, and knows nothing of the lease.
+        // Another controller may have confirmed what this one decided, and knows nothing of the lease. This one was not in office
+        // any more when it asked the other.
         if self.inner.term_number() == term { Ok(reply) } else { Err(DutyError::NotController) }
     }
 
@@ -236,7 +236,7 @@ impl std::fmt::Debug for ActiveController {
 
 impl Inner {
     fn term_number(&self) -> Option<u64> {
-        *self.office.borrow()
+        self.office.term()
     }
 
     fn now(&self) -> MonotonicMs {

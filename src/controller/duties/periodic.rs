@@ -21,14 +21,11 @@ pub(super) async fn run(controller: ActiveController) {
     let inner = Arc::clone(&controller.inner);
     let mut office = inner.office.clone();
     loop {
-        if office.wait_for(Option::is_some).await.is_err() {
+        if !office.begins().await {
             return;
         }
-        let resigned = async {
-            let _ = office.wait_for(Option::is_none).await;
-        };
         tokio::select! {
-            () = resigned => {}
+            () = office.ends() => {}
             () = repeat(&controller, |settings| settings.rebalance_interval, balance) => {}
         }
     }

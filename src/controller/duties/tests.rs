@@ -15,9 +15,9 @@ use crate::metadata::brokers::{
 };
 use crate::metadata::election::ElectionDefaults;
 use crate::metadata::features::supported_features;
-use crate::metadata::liveness::LivenessConfig;
+use crate::metadata::liveness::{Cause, Liveness, LivenessConfig, ProbeOutcome, Verdict};
 use crate::metadata::{Decision, Image, Record};
-use crate::types::{BrokerEpoch, NodeId, Offset, PartitionIndex, Uuid};
+use crate::types::{BrokerEpoch, MonotonicMs, NodeId, Offset, PartitionIndex, Uuid};
 use crate::wire::messages::StrBytes;
 use crate::wire::messages::metadata::{PartitionRecord, TopicRecord};
 
@@ -27,8 +27,10 @@ struct Rig {
     member: Controller,
     office: tokio::sync::watch::Sender<Option<u64>>,
     active: ActiveController,
-    /// The next decision is overtaken by another term.
+    /// While the next decision is made another controller is elected, of which nobody here takes note yet.
     is_overtaken: Arc<AtomicBool>,
+    /// That has happened.
+    is_deposed: Arc<AtomicBool>,
 }
 
 impl Rig {
@@ -39,12 +41,14 @@ impl Rig {
     async fn balancing(rebalance_interval: Option<Duration>) -> Rig {
         let (dir, disk) = real();
         let (metadata, member) = run_node(&disk, dir.path()).await;
-        let (office, watched): (_, Office) = tokio::sync::watch::channel(Some(1));
-        let is_overtaken = Arc::new(AtomicBool::new(false));
-        let (next_term, overtakes) = (office.clone(), Arc::clone(&is_overtaken));
+        let (office, noted) = tokio::sync::watch::channel(Some(1));
+        let (is_overtaken, is_deposed): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
+        let deposed = Arc::clone(&is_deposed);
+        let watched = Office::new(noted, move |_| !deposed.load(Ordering::Relaxed));
+        let (overtakes, deposes) = (Arc::clone(&is_overtaken), Arc::clone(&is_deposed));
         let settings = move |_: &Image| {
             if overtakes.swap(false, Ordering::Relaxed) {
-                next_term.send_replace(Some(2));
+                deposes.store(true, Ordering::Relaxed);
             }
             DutySettings {
                 defaults: ElectionDefaults::default(),
@@ -57,7 +61,7 @@ impl Rig {
         };
         let (active, task) = ActiveController::new(metadata.clone(), watched, None, Arc::new(settings));
         tokio::spawn(task);
-        Rig { _dir: dir, metadata, member, office, active, is_overtaken }
+        Rig { _dir: dir, metadata, member, office, active, is_overtaken, is_deposed }
     }
 
     /// Registers and unfences.
@@ -179,7 +183,43 @@ async fn a_heartbeat_counts_in_the_term_in_which_it_came() {
     // Whoever leads next does not know of the lease that an answer would renew.
     rig.is_overtaken.store(true, Ordering::Relaxed);
     assert_eq!(rig.active.heartbeat(heartbeat(2, epoch), Vec::new()).await, Err(DutyError::NotController));
+    assert!(rig.is_deposed.load(Ordering::Relaxed));
+    rig.office.send_replace(Some(2));
+    rig.is_deposed.store(false, Ordering::Relaxed);
     assert!(rig.active.heartbeat(heartbeat(2, epoch), Vec::new()).await.is_ok());
+    rig.member.shutdown().await;
+}
+
+/// A broker refuses both dials.
+fn condemn(liveness: &mut Liveness, id: NodeId, epoch: BrokerEpoch, now: MonotonicMs) -> Vec<Verdict> {
+    liveness.disconnected(id, epoch, now);
+    for dial in 0..2 {
+        let at = now.plus(dial * 30);
+        liveness.tick(at);
+        liveness.probed(id, epoch, ProbeOutcome::Refused, at);
+    }
+    liveness.tick(now.plus(60))
+}
+
+#[tokio::test]
+async fn nobody_is_fenced_who_was_heard_after_the_verdict() {
+    let rig = Rig::start().await;
+    let port = dead_port().await;
+    for (id, is_heard) in [(2, true), (3, false)] {
+        let epoch = rig.join(id, port).await;
+        let id = NodeId(id);
+        let verdicts = rig.active.inner.with_liveness(|liveness, now| {
+            let verdicts = condemn(liveness, id, epoch, now);
+            if is_heard {
+                liveness.heard(id, epoch, Offset(1_000), now);
+            }
+            verdicts
+        });
+        let verdict = verdicts.into_iter().flatten().find(|verdict| matches!(verdict, Verdict::Fence(..)));
+        assert_eq!(verdict, Some(Verdict::Fence(id, epoch, Cause::Refuses)));
+        super::watch::fence(Arc::clone(&rig.active.inner), id, epoch, Cause::Refuses).await;
+        assert_eq!(rig.metadata.image().brokers.get(id).unwrap().fenced, !is_heard);
+    }
     rig.member.shutdown().await;
 }
 

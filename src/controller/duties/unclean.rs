@@ -30,9 +30,9 @@ const CLIENT_ID: &str = "floodmark-unclean-election";
 /// Does its work until the quorum's member has ended.
 pub(super) async fn run(controller: ActiveController) {
     let mut office = controller.inner.office.clone();
-    while office.wait_for(Option::is_some).await.is_ok() {
+    while office.begins().await {
         tokio::select! {
-            _ = office.wait_for(Option::is_none) => {}
+            () = office.ends() => {}
             () = look_after(&controller) => {}
         }
     }

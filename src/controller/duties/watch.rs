@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::{ActiveController, Inner};
-use crate::metadata::brokers;
+use super::{ActiveController, Inner, judgement};
 use crate::metadata::liveness::{Cause, ProbeOutcome, TICK_MS, Verdict};
 use crate::metadata::{Decision, Image};
 use crate::peer::{Address, Connection, DialError};
@@ -39,7 +38,7 @@ pub(super) async fn run(controller: ActiveController) {
         while work.try_join_next().is_some() {}
         let tick = Duration::from_millis(TICK_MS.unsigned_abs());
         tokio::select! {
-            changed = office.changed() => if changed.is_err() { return },
+            changed = office.changed() => if !changed { return },
             changed = images.changed() => if changed.is_err() { return },
             () = inner.wake.notified() => {}
             () = tokio::time::sleep(tick), if watches => {}
@@ -78,14 +77,17 @@ pub(super) fn address(inner: &Inner, image: &Image, id: NodeId) -> Option<Addres
     Some(Address { host: endpoint.host.to_string(), port: endpoint.port })
 }
 
-async fn fence(inner: Arc<Inner>, id: NodeId, epoch: BrokerEpoch, cause: Cause) {
+pub(super) async fn fence(inner: Arc<Inner>, id: NodeId, epoch: BrokerEpoch, cause: Cause) {
     let term = inner.term_number();
     let decider = Arc::clone(&inner);
     let decided = inner.metadata.run(move |image| {
         if term.is_none() || decider.term_number() != term {
             return Decision::reply(false);
         }
-        brokers::fence(image, id, epoch, (decider.settings)(image).defaults)
+        let defaults = (decider.settings)(image).defaults;
+        let decided = decider
+            .with_liveness(|liveness, now| judgement::fence(image, liveness, (id, epoch), defaults, now));
+        decided.unwrap_or_else(|| Decision::reply(false))
     });
     match decided.await {
         Ok(true) => tracing::warn!("Broker {id} of epoch {epoch} is fenced: {cause}"),

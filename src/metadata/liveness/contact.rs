@@ -263,6 +263,11 @@ impl Contact {
         self.is_lost || self.is_presumed || self.refusals > 0
     }
 
+    /// Whether a verdict against it stands.
+    pub(super) fn is_condemned(&self, config: LivenessConfig, credible: &[NodeId], now: MonotonicMs) -> bool {
+        self.condemned.is_some() && self.cause(config, credible, now).is_some()
+    }
+
     fn cause(&self, config: LivenessConfig, credible: &[NodeId], now: MonotonicMs) -> Option<Cause> {
         let silent_ms = now.since(self.last_heard);
         if self.is_fenced {

@@ -19,20 +19,27 @@ class BrokerEnded(Exception):
     told = False  # whether a report has it already
 
 
+_given = set()  # by this process; who got one may not listen yet
+
+
 def free_ports(count):
-    """Ports that nobody listens on now, outside the range that outgoing connections are given theirs from."""
+    """Ports that nobody listens on now, outside the range that outgoing connections are given theirs from. None is given twice."""
     sockets = []
     try:
         port = 20000 + (os.getpid() * 7 + int(time.monotonic() * 1000)) % 10000
         while len(sockets) < count:
             port = port + 1 if port < 32000 else 20000
+            if port in _given:
+                continue
             candidate = socket.socket()
             try:
                 candidate.bind(("127.0.0.1", port))
                 sockets.append(candidate)
             except OSError:
                 candidate.close()
-        return [s.getsockname()[1] for s in sockets]
+        ports = [s.getsockname()[1] for s in sockets]
+        _given.update(ports)
+        return ports
     finally:
         for s in sockets:
             s.close()

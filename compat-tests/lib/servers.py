@@ -38,30 +38,34 @@ class Outside:
 
 
 class Processes:
-    """One or three nodes, each behind a sniffer."""
+    """So many nodes, each behind a sniffer. `outer` are the sniffer's ports, and what is advertised if nothing else is. `{id}` in a
+    setting is the node's."""
 
-    def __init__(self, command, count, work, settings):
+    def __init__(self, command, count, work, settings, outer=None, advertised=None, first_id=1):
         self.command = command
-        ports = free_ports(3 * count)
-        ids = range(1, count + 1)
-        inner, outer, control = ports[:count], ports[count:2 * count], ports[2 * count:]
+        inner, control = free_ports(count), free_ports(count)
+        outer = outer or free_ports(count)
+        if len(outer) < count:
+            raise Missing(f"the suite wants its brokers at {outer}: it cannot have {count}")
+        ids = range(first_id, first_id + count)
+        advertised = advertised or outer
         self.pairs = [f"{out}:{into}" for out, into in zip(outer, inner)]
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in outer)
         self.direct = f"127.0.0.1:{inner[0]}"  # for questions of ours, past the sniffer
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in zip(ids, control))
-        copies = {name: str(count) for name in (
+        copies = {name: str(min(3, count)) for name in (
             "default.replication.factor", "offsets.topic.replication.factor", "transaction.state.log.replication.factor")}
         self.nodes = [Broker(command, work / f"node-{node}", {
             "node.id": str(node),
             "listeners": f"PLAINTEXT://127.0.0.1:{inner[n]},CONTROLLER://127.0.0.1:{control[n]}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{outer[n]}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{advertised[n]}",
             "controller.quorum.voters": voters,
             "min.insync.replicas": str(min(2, count)),
             "transaction.state.log.min.isr": str(min(2, count)),
             "offsets.topic.num.partitions": "5",
             "transaction.state.log.num.partitions": "5",
             "group.initial.rebalance.delay.ms": "100",
-            **copies, **settings,
+            **copies, **{name: value.replace("{id}", str(node)) for name, value in settings.items()},
         }) for n, node in enumerate(ids)]
         self.sniffer = None
 

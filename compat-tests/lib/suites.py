@@ -6,6 +6,10 @@ A suite is `suites/NAME/suite.py` with:
     LIMIT_S             how long all of it may take
     OWN_BROKERS = True  where the suite starts the brokers itself, through a launcher; default False. With --docker in containers
     SETTINGS = {}       broker settings that the suite asks for
+    BROKERS = 1         how many it must have; by default it is run with one or three
+    PORTS = []          the brokers' ports, where the suite leaves no choice; else any that are free
+    ADVERTISED = []     other ports that the brokers advertise, behind which the suite puts something
+    FIRST_ID = 1        the lowest id of a broker
     setup()             fetches and builds
     run(context)        yields an Outcome for each test
 """
@@ -100,13 +104,14 @@ def kill_group(process):
 
 
 def the_servers(suite, options, work):
+    if getattr(suite, "OWN_BROKERS", False) and options.own_brokers:
+        return None
     if options.against:
         return Outside(options.against)
-    if getattr(suite, "OWN_BROKERS", False):
-        return None
     if options.docker:
         return Docker(options.image, options.brokers, work)
-    return Processes(binary_command(options.binary), options.brokers, work, getattr(suite, "SETTINGS", {}))
+    return Processes(binary_command(options.binary), getattr(suite, "BROKERS", options.brokers), work, getattr(suite, "SETTINGS", {}),
+                     getattr(suite, "PORTS", None), getattr(suite, "ADVERTISED", None), getattr(suite, "FIRST_ID", 1))
 
 
 def run_suite(name, options, work):
@@ -153,8 +158,9 @@ def run_all(options, work):
         suite, outcomes, protocol = run_suite(name, options, work / name)
         list_ = SUITES / name / "expected.txt"
         expected = parse_expected(list_.read_text()) if list_.exists() else []
-        judged, unexpected = judge(outcomes, expected, whole=not options.select and options.brokers == 1)
-        brokers = "its own" if getattr(suite, "OWN_BROKERS", False) else options.brokers
+        judged, unexpected = judge(outcomes, expected, whole=not options.select and options.brokers == 1,
+                                   one_broker=options.brokers == 1)
+        brokers = "its own" if getattr(suite, "OWN_BROKERS", False) else getattr(suite, "BROKERS", options.brokers)
         head = {"suite": name, "client": suite.CLIENT, "version": suite.VERSION, "brokers": brokers, "protocol": protocol}
         file = table.file_name(name, options.brokers)
         write_result(work / file, head, judged)

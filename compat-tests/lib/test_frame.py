@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 from lib import suites, table
+from lib.broker import free_ports
 from lib.outcome import FAILED, NOT_APPLICABLE, PASSED, Outcome, judge, parse_expected, read_result, write_result
 from lib.sniffer import Watch, seen
 
@@ -37,6 +38,10 @@ class Judging(unittest.TestCase):
         self.assertEqual(self.judged(("inside-1", PASSED), ("inside-2", PASSED))[1], ["inside*: all of it passes: take it off the list"])
         self.assertEqual(self.judged(("inside-1", PASSED), ("inside-2", FAILED, ""))[1], [])
 
+    def test_what_one_broker_cannot_do_three_may(self):
+        listed, outcomes = parse_expected("n/a three -- wants three\nfailed ever -- issue 7\n"), [Outcome("three", PASSED), Outcome("ever", PASSED)]
+        self.assertEqual(judge(outcomes, listed, whole=False, one_broker=False)[1], ["ever passes: take it off the list"])
+
     def test_lines_that_no_test_matches_must_go(self):
         _, surprises = self.judged(("fine", PASSED), whole=True)
         self.assertEqual(len(surprises), 2)
@@ -63,7 +68,7 @@ class Running(unittest.TestCase):
                 yield Outcome(line, PASSED)
 
         suite = types.SimpleNamespace(CLIENT="c", VERSION="1", LIMIT_S=limit_s, OWN_BROKERS=True, setup=lambda: None, run=run)
-        options = types.SimpleNamespace(against=None, docker=False, select=[], brokers=1, binary=Path("none"))
+        options = types.SimpleNamespace(against=None, docker=False, select=[], brokers=1, binary=Path("none"), own_brokers=True)
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(suites, "load", lambda name: suite):
             outcomes = suites.run_suite("fake", options, Path(folder) / "work")[1]
         return {outcome.test: outcome for outcome in outcomes}
@@ -83,6 +88,22 @@ class Running(unittest.TestCase):
 
     def test_a_suite_without_a_test_has_failed(self):
         self.assertEqual(self.run_suite("")["the suite"].what, FAILED)
+
+
+class Serving(unittest.TestCase):
+    def served_by(self, own_brokers, **options):
+        """What is under a suite: its own brokers or an address."""
+        options = types.SimpleNamespace(**{"against": None, "docker": False, **options, "own_brokers": own_brokers})
+        return suites.the_servers(types.SimpleNamespace(OWN_BROKERS=True), options, Path("work"))
+
+    def test_a_suite_with_its_own_brokers_starts_them_where_it_has_a_binary(self):
+        self.assertIsNone(self.served_by(own_brokers=True, against="there:9092"))
+        self.assertEqual(self.served_by(own_brokers=False, against="there:9092").bootstrap, "there:9092")
+
+    def test_no_port_is_given_twice_or_to_outgoing_connections(self):
+        ports = free_ports(5) + free_ports(5)
+        self.assertEqual(len(set(ports)), 10)
+        self.assertLess(max(ports), 32768)
 
 
 class Sniffing(unittest.TestCase):

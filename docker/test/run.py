@@ -4,7 +4,7 @@
     docker/test/run.py [--engine SOCKET] [--binary FILE] [CHECK ...]
 
 Needs root, and of Debian's packages docker.io, docker-compose and debootstrap; a Rust toolchain; a JDK and Maven for
-Testcontainers; python3. Starts an engine of
+Testcontainers, Go and Node for the image with the suites; python3. Starts an engine of
 its own unless --engine names one, and ends it. The images on which ours stands are made with debootstrap under the names that
 the Dockerfile uses, and kept in the cache. --binary takes a release binary that is there already instead of compiling one
 in the container. Ends with a line 'N passed, N failed'.
@@ -28,6 +28,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "floodmark" / "docker"
 BASE, BUILD, IMAGE = "debian:bookworm-slim", "rust:1.95-bookworm", "floodmark:test"
+# Of the image with the suites: the compilers are those of this machine, the packages Debian's.
+GO_BUILD, NODE_BUILD, SUITES = "golang:1.26-bookworm", "node:22-bookworm-slim", "floodmark-suites:test"
+SUITES_PACKAGES = """ca-certificates default-jdk-headless g++ kcat libssl-dev make maven pkg-config procps python3-dev python3-venv
+zlib1g-dev""".split()
 
 
 def run(*command, timeout=120, check=True, quiet=True, **options):
@@ -114,6 +118,12 @@ def context(into):
     (into / ".cargo" / "config.toml").write_text(config.replace(str(into / "vendor"), "vendor"))
 
 
+def import_rust(engine):
+    toolchain = run("rustc", "--print", "sysroot").stdout.strip()
+    version = run("rustc", "--version").stdout.split()[1]
+    import_image(engine, BUILD, base_system(f"build-{version}", "gcc", "libc6-dev", toolchain=toolchain))
+
+
 def build(engine, binary):
     """The image, from the project's Dockerfile."""
     import_image(engine, BASE, base_system("base"))
@@ -130,13 +140,31 @@ def build(engine, binary):
             (folder / "Dockerfile").write_text(text[:start] + text[end:])
             engine.docker("build", "--build-arg", f"BUILD_IMAGE={BASE}", "-t", IMAGE, folder, timeout=600)
         return
-    toolchain = run("rustc", "--print", "sysroot").stdout.strip()
-    version = run("rustc", "--version").stdout.split()[1]
-    import_image(engine, BUILD, base_system(f"build-{version}", "gcc", "libc6-dev", toolchain=toolchain))
+    import_rust(engine)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         context(folder)
         engine.docker("build", "-f", folder / "docker" / "Dockerfile", "-t", IMAGE, folder, timeout=1800)
+
+
+def build_suites(engine):
+    """The image with other people's suites. What they fetch is not in it, but in a cache that is mounted."""
+    base = base_system("suites", *SUITES_PACKAGES)
+    go = base / "usr" / "local" / "go"
+    if not go.exists():
+        shutil.copytree(run("go", "env", "GOROOT").stdout.strip(), go, symlinks=True)
+    import_image(engine, GO_BUILD, base)
+    import_rust(engine)
+    node = CACHE / "node"
+    if not node.exists():
+        for name in ("bin", "lib"):
+            (node / "usr" / "local" / name).mkdir(parents=True)
+        shutil.copy2("/usr/bin/node", node / "usr/local/bin/node")
+        shutil.copy2("/usr/bin/npm", node / "usr/local/bin/npm", follow_symlinks=False)
+        shutil.copytree("/usr/lib/node_modules", node / "usr/local/lib/node_modules", symlinks=True)
+    import_image(engine, NODE_BUILD, node)
+    engine.docker("build", "--network", "host", "-f", ROOT / "docker" / "suites.Dockerfile", "--build-arg", f"BROKER_IMAGE={IMAGE}",
+                  "-t", SUITES, ROOT / "compat-tests", timeout=1800)
 
 
 # What is checked. Each check gets an engine that has the image, and leaves no containers.
@@ -293,6 +321,23 @@ def compose_files_for_kafkas_image_work_with_ours(engine):
 
 
 @check
+def suites_run_in_a_container_beside_the_cluster(engine):
+    # Their set-up reaches registries from here, and not from within.
+    run(ROOT / "compat-tests" / "run", "--setup", "franz-go", "kafka-its", timeout=1800)
+    build_suites(engine)
+    file, name = ROOT / "docker" / "compose.compat.yaml", f"fm{os.getpid()}"
+    with tempfile.TemporaryDirectory() as logs:
+        env = {"SUITES_IMAGE": SUITES, "CACHE": str(CACHE.parent), "LOGS": logs}
+        try:
+            # One suite uses the cluster, the other starts its brokers itself.
+            said = engine.compose(file, name, "run", "--rm", "-T", "suites", "franz-go", "kafka-its", "--select", "TestPing",
+                                  "--select", "CreateTopicsRequestTest#testValidCreateTopicsRequests", env=env, timeout=600).stdout
+        finally:
+            engine.compose(file, name, "down", "-v", "-t", "10", env=env, check=False, timeout=300)
+    assert "\n2 passed, 0 failed" in said and "passed  TestPing" in said, said
+
+
+@check
 def testcontainers_modules_start_it(engine):
     sys.path.insert(0, str(ROOT / "compat-tests"))
     from lib import environments
@@ -325,9 +370,9 @@ def main():
     arguments.add_argument("--binary", type=pathlib.Path, help="a release binary")
     arguments.add_argument("checks", nargs="*", metavar="CHECK")
     given = arguments.parse_args()
-    missing = [tool for tool in ("dockerd", "docker", "docker-compose", "debootstrap", "mvn", "javac") if not shutil.which(tool)]
+    missing = [tool for tool in ("dockerd", "docker", "docker-compose", "debootstrap", "mvn", "javac", "go", "npm") if not shutil.which(tool)]
     if missing:
-        sys.exit(f"missing: {', '.join(missing)} (Debian: docker.io, docker-compose, debootstrap, maven, default-jdk)")
+        sys.exit(f"missing: {', '.join(missing)} (Debian: docker.io, docker-compose, debootstrap, maven, default-jdk; Go, Node)")
     wanted = [one for one in CHECKS if not given.checks or one.__name__ in given.checks]
     engine = Engine(given.engine)
     failed = 0

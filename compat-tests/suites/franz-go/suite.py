@@ -1,13 +1,14 @@
-"""The tests of franz-go's pkg/kgo that talk to a broker. The others of the package talk to nobody and are left out."""
-import re
+"""The tests of franz-go's pkg/kgo that talk to a broker, ten times over, for what only happens sometimes. The others of the package
+talk to nobody and are left out."""
+from lib import gotests
+from lib.outcome import NOT_APPLICABLE, Outcome
+from lib.toolchain import HERE
 
-from lib.outcome import FAILED, NOT_APPLICABLE, PASSED, Outcome
-from lib.toolchain import CACHE, HERE, digest, make_once, need, run as step, say
-
-SOURCE = HERE / "suites/franz-go"
-CLIENT, VERSION = "franz-go, tests of pkg/kgo", "1.22.3"
-LIMIT_S = 1500
-TEST_LIMIT_S = 300
+SOURCE, PACKAGE = HERE / "suites/franz-go", "github.com/twmb/franz-go/pkg/kgo"
+CLIENT, VERSION = "franz-go, tests of pkg/kgo, ten times", "1.22.3"
+LIMIT_S = 3600
+ROUNDS = 10
+TEST_LIMIT_S = 1200
 QUICK = """TestMaxVersions TestUnknownGroupOffsetFetchPinned TestProcessHooks TestProcessHooksErrors TestPing TestIssue1034 TestIssue325
 TestConsumeTopicRetrieval TestConsumeRegex TestIssue337 TestDirectPartitionPurge TestIssue434 TestAddRemovePartitions
 TestPauseIssue489 TestPauseIssueOct2023 TestIssue523 TestIssue648 TestIssue810 TestIssue865 TestIssueFetchLargerThanBrokerMaxReadBytes
@@ -15,21 +16,11 @@ TestPooling TestHookPollStart TestLookbackMilli TestConsumeMaxDecompressBatchByt
 TestClient_ProduceLargeMessages""".split()
 # Each by itself, with what the broker must serve.
 LONG = {"TestGroupSimple": "group", "Test848RegexBrokerResolves": "group848", "TestGroupETL": "group", "TestTxnEtl": "transaction"}
-RESULT = re.compile(r"^--- (PASS|FAIL|SKIP): (\S+)")
 RECORDS = 50_000
 
 
-def test_binary():
-    def build(path):
-        need("go", "build franz-go's tests (Go 1.26 or newer)")
-        say("building franz-go's tests")
-        step(["go", "test", "-c", "-o", path, "github.com/twmb/franz-go/pkg/kgo"], "build franz-go's tests", cwd=SOURCE)
-
-    return make_once(CACHE / f"franz-go-tests-{digest(SOURCE / 'go.mod')}", build)
-
-
 def setup():
-    test_binary()
+    gotests.binary(SOURCE, PACKAGE)
 
 
 def run(context):
@@ -47,19 +38,8 @@ def run(context):
 
 
 def play(context, tests, name):
-    command = [test_binary(), "-test.v", "-test.timeout", f"{TEST_LIMIT_S}s", "-test.run", f"^({'|'.join(tests)})$"]
     environment = {"KGO_SEEDS": context.bootstrap, "KGO_TEST_RF": str(context.brokers), "KGO_LOG_LEVEL": "none",
                    "KGO_TEST_RECORDS": str(RECORDS), "KGO_TEST_MAX_TOPIC_PARTS": "8",
                    # Transactions are also ended in the way that kgo calls unsafe.
                    "KGO_TEST_UNSAFE": "1"}
-    left, last = dict.fromkeys(tests), ""
-    for line in context.lines(command, name, cwd=context.work, env=environment, limit_s=TEST_LIMIT_S + 30):
-        found = RESULT.match(line)
-        if found and found[2] in left:
-            what = {"PASS": PASSED, "FAIL": FAILED, "SKIP": NOT_APPLICABLE}[found[1]]
-            left.pop(found[2])
-            yield Outcome(found[2], what, "" if what == PASSED else last.strip())
-        elif line.strip() and not line.startswith("==="):
-            last = line
-    for test in left:
-        yield Outcome(test, FAILED, f"gave no result; the last line of its log: {last.strip()}")
+    yield from gotests.play(context, gotests.binary(SOURCE, PACKAGE), tests, name, context.work, environment, TEST_LIMIT_S, ROUNDS)

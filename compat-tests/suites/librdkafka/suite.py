@@ -6,11 +6,11 @@ import json
 import os
 import re
 import shutil
-import subprocess
 
+from lib import crates
 from lib.outcome import FAILED, NOT_APPLICABLE, PASSED, Outcome
 from lib.suites import TimeUp
-from lib.toolchain import CACHE, HERE, Missing, digest, make_once, need, run as step, say
+from lib.toolchain import CACHE, HERE, digest, make_once, need, run as step, say
 
 SOURCE = HERE / "suites/librdkafka"
 CLIENT, VERSION = "librdkafka's test suite", "2.12.1"
@@ -18,7 +18,7 @@ LIMIT_S = 2700
 TEST_LIMIT_S = 150
 SETTINGS = {"num.partitions": "4"}
 MACRO = re.compile(r"^ {4}_TEST\(\s*(\d{4}_\w+),\s*([^,)]+(?:\([^)]*\))?)", re.MULTILINE)
-NEEDS = {"group": "group", "transaction": "transaction"}
+NEEDS = ("group", "transaction")
 
 
 def sources():
@@ -28,12 +28,7 @@ def sources():
         for tool in ("cargo", "make", "cc", "c++", "bash"):
             need(tool, "fetch and build librdkafka's tests")
         say(f"fetching librdkafka {VERSION}")
-        told = subprocess.run(["cargo", "metadata", "--format-version", "1", "--manifest-path", SOURCE / "Cargo.toml"],
-                              capture_output=True, text=True)
-        if told.returncode != 0:
-            raise Missing(f"cargo could not fetch librdkafka's sources:\n{told.stderr[-2000:]}")
-        crate = next(p for p in json.loads(told.stdout)["packages"] if p["name"] == "rdkafka-sys")
-        shutil.copytree(os.path.join(os.path.dirname(crate["manifest_path"]), "librdkafka"), path)
+        shutil.copytree(os.path.join(crates.source(SOURCE, "rdkafka-sys"), "librdkafka"), path)
         say(f"building librdkafka {VERSION} and its tests")
         step(["./configure", "--disable-gssapi", "--disable-curl"], "configure librdkafka", cwd=path)
         step(["make", "-j2", "libs"], "build librdkafka", cwd=path)
@@ -55,8 +50,9 @@ def listed(kind):
     return set((SOURCE / f"{kind}.txt").read_text().split())
 
 
-def run(context):
-    served = {part: context.missing(part) for part in NEEDS}
+def run(context, environment=None, group="group"):
+    """`environment` is what the tests find in theirs, `group` what those with groups need of the broker."""
+    served = {part: context.missing(group if part == "group" else part) for part in NEEDS}
     wants = {part: listed(f"needs-{part}") for part in NEEDS}
     for test in tests():
         if context.select and not any(word in test for word in context.select):
@@ -65,16 +61,16 @@ def run(context):
         if missing:
             yield Outcome(test, NOT_APPLICABLE, f"not served yet: {', '.join(missing)}")
         else:
-            yield play(context, test)
+            yield play(context, test, environment or {})
 
 
-def play(context, test):
+def play(context, test, more):
     folder = context.work / test
     folder.mkdir()
     config, report = folder / "test.conf", folder / "report.json"
     config.write_text(f"metadata.broker.list={context.bootstrap}\ntest.topic.random=true\ntest.timeout.multiplier=3\n")
     environment = {"RDKAFKA_TEST_CONF": str(config), "TEST_REPORT": str(report), "TESTS": test, "TEST_KAFKA_VERSION": "4.1.0",
-                   "LD_LIBRARY_PATH": f"{sources() / 'src'}:{sources() / 'src-cpp'}"}
+                   "LD_LIBRARY_PATH": f"{sources() / 'src'}:{sources() / 'src-cpp'}", **more}
     reason = ""
     try:
         for line in context.lines([sources() / "tests/test-runner", "-L", "-Q", "-p1"], test, cwd=sources() / "tests",

@@ -1,0 +1,9 @@
+module floodmark/compat-tests/suites/kafka-go-tests
+
+go 1.26.0
+
+require (
+	github.com/klauspost/compress v1.15.9 // indirect
+	github.com/pierrec/lz4/v4 v4.1.15 // indirect
+	github.com/segmentio/kafka-go v0.4.51 // indirect
+)

@@ -75,6 +75,8 @@ class Processes:
         self.sniffer.stdout.readline()
         for node in self.nodes:
             node.environment = {**os.environ, "CLUSTER_ID": CLUSTER_ID}
+            if self.command[-1] != "--config":
+                continue  # Kafka's launcher formats by itself
             format_ = [*self.command[:-1], "storage", "format", "--cluster-id", CLUSTER_ID, "--config", node.config]
             done = subprocess.run([str(word) for word in format_], capture_output=True, text=True)
             if done.returncode != 0:

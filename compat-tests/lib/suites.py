@@ -21,7 +21,7 @@ import subprocess
 import threading
 import time
 
-from lib import apis, table
+from lib import apis, table, toolchain
 from lib.broker import BrokerEnded
 from lib.outcome import FAILED, Outcome, count, judge, parse_expected, write_result
 from lib.servers import Docker, Outside, Processes, binary_command
@@ -56,10 +56,15 @@ class Context:
 
     def __init__(self, options, work, servers, deadline):
         self.select, self.work, self.deadline = options.select, work, deadline
-        self.brokers, self.binary = options.brokers, options.binary
+        self.brokers, self.binary, self.options = options.brokers, options.binary, options
         self.image = options.image if options.docker else None
         self.servers = servers
         self.bootstrap = servers.bootstrap if servers else None
+
+    @property
+    def command(self):
+        """What runs a broker like those of the run, given its properties file."""
+        return command_of(self.options)
 
     def missing(self, part):
         """The APIs that the brokers do not serve and that a part of a script (`apis.NEEDS`) must have."""
@@ -103,14 +108,22 @@ def kill_group(process):
         pass
 
 
+def command_of(options):
+    return toolchain.kafka_launcher() if options.kafka else binary_command(options.binary)
+
+
+def own_brokers(suite):
+    return getattr(suite, "OWN_BROKERS", False)
+
+
 def the_servers(suite, options, work):
-    if getattr(suite, "OWN_BROKERS", False) and options.own_brokers:
+    if own_brokers(suite) and options.own_brokers:
         return None
     if options.against:
         return Outside(options.against)
     if options.docker:
         return Docker(options.image, options.brokers, work)
-    return Processes(binary_command(options.binary), getattr(suite, "BROKERS", options.brokers), work, getattr(suite, "SETTINGS", {}),
+    return Processes(command_of(options), getattr(suite, "BROKERS", options.brokers), work, getattr(suite, "SETTINGS", {}),
                      getattr(suite, "PORTS", None), getattr(suite, "ADVERTISED", None), getattr(suite, "FIRST_ID", 1))
 
 
@@ -152,18 +165,25 @@ def run_all(options, work):
             load(name).setup()
         return 0
     surprises, passed, failed, absent = [], 0, 0, 0
-    ours = not options.against and not options.docker and not options.select
+    ours = not options.against and not options.docker and not options.kafka and not options.select
     for name in options.suite:
+        if options.kafka and own_brokers(load(name)):
+            print(f"=== {name} starts brokers of its own, and is not run on Kafka's", flush=True)
+            continue
         print(f"=== {name}", flush=True)
         suite, outcomes, protocol = run_suite(name, options, work / name)
         list_ = SUITES / name / "expected.txt"
         expected = parse_expected(list_.read_text()) if list_.exists() else []
         judged, unexpected = judge(outcomes, expected, whole=not options.select and options.brokers == 1,
                                    one_broker=options.brokers == 1)
-        brokers = "its own" if getattr(suite, "OWN_BROKERS", False) else getattr(suite, "BROKERS", options.brokers)
+        brokers = "its own" if own_brokers(suite) else getattr(suite, "BROKERS", options.brokers)
         head = {"suite": name, "client": suite.CLIENT, "version": suite.VERSION, "brokers": brokers, "protocol": protocol}
         file = table.file_name(name, options.brokers)
         write_result(work / file, head, judged)
+        if options.kafka and not options.select:
+            table.KAFKA.mkdir(parents=True, exist_ok=True)
+            write_result(table.KAFKA / file, head, outcomes)
+            table.write()
         if ours and not unexpected:
             table.RESULTS.mkdir(exist_ok=True)
             write_result(table.RESULTS / file, head, judged)

@@ -68,7 +68,7 @@ class Running(unittest.TestCase):
                 yield Outcome(line, PASSED)
 
         suite = types.SimpleNamespace(CLIENT="c", VERSION="1", LIMIT_S=limit_s, OWN_BROKERS=True, setup=lambda: None, run=run)
-        options = types.SimpleNamespace(against=None, docker=False, select=[], brokers=1, binary=Path("none"), own_brokers=True)
+        options = types.SimpleNamespace(against=None, docker=False, select=[], brokers=1, binary=Path("none"), kafka=False, own_brokers=True)
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(suites, "load", lambda name: suite):
             outcomes = suites.run_suite("fake", options, Path(folder) / "work")[1]
         return {outcome.test: outcome for outcome in outcomes}
@@ -93,7 +93,7 @@ class Running(unittest.TestCase):
 class Serving(unittest.TestCase):
     def served_by(self, own_brokers, **options):
         """What is under a suite: its own brokers or an address."""
-        options = types.SimpleNamespace(**{"against": None, "docker": False, **options, "own_brokers": own_brokers})
+        options = types.SimpleNamespace(**{"against": None, "docker": False, "kafka": False, **options, "own_brokers": own_brokers})
         return suites.the_servers(types.SimpleNamespace(OWN_BROKERS=True), options, Path("work"))
 
     def test_a_suite_with_its_own_brokers_starts_them_where_it_has_a_binary(self):

@@ -307,6 +307,13 @@ def compose_starts_a_cluster(engine):
 
 
 @check
+def version_2_of_compose_takes_the_same_files(_):
+    files = [*(ROOT / "docker").glob("compose*.yaml"), *(HERE / "kafka-image").glob("*.yaml")]
+    said = run("go", "run", ".", *files, cwd=HERE / "compose2", timeout=600).stdout
+    assert len(files) == 5 and all(str(file) in said for file in files), said
+
+
+@check
 def compose_files_for_kafkas_image_work_with_ours(engine):
     for file, ports in (("single.yaml", {1: 9092}), ("cluster.yaml", {4: 29092, 5: 39092, 6: 49092})):
         # They name the image that they were written for; the name alone is changed.

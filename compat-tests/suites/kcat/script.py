@@ -43,7 +43,7 @@ def produce(name, count=100, partition=0, prefix="", *words):
 
 def parse(lines):
     found = [json.loads(line) for line in lines.splitlines()]
-    return [(one["partition"], one["key"], one["payload"], one["headers"]) for one in found]
+    return [(one["partition"], one["key"], one["payload"], one.get("headers", [])) for one in found]
 
 
 def read(name, offset, *words, partition=0):
@@ -87,7 +87,7 @@ def part_errors():
     report("unknown topic", complains, "unknown topic or partition", "-C", "-e", "-t", "not-" + where, "-p", "0",
            "-X", "allow.auto.create.topics=false")
     report("out of range", complains, "out of range", "-C", "-e", "-t", where, "-p", "0", "-o", "99", "-X", "auto.offset.reset=error")
-    report("too large", complains, "too large", "-P", "-t", where, "-p", "0", data="x" * 5000)
+    report("too large", lambda: complains("too large", "-P", "-t", where, "-p", "0", data="x" * 5000))
 
 
 class Member:

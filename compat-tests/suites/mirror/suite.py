@@ -1,6 +1,6 @@
 """MirrorMaker 2 from the brokers of the run to another cluster, which is a process of ours (mirror.py)."""
 from lib import environments, script, toolchain
-from lib.servers import Processes, binary_command
+from lib.servers import Processes
 from lib.toolchain import HERE
 
 SOURCE = HERE / "suites/mirror"
@@ -14,7 +14,7 @@ def setup():
 
 
 def run(context):
-    other = Processes(binary_command(context.binary), 1, context.work / "other", {})
+    other = Processes(context.command, 1, context.work / "other", {})
     try:
         other.start()
         env = {"PYTHONPATH": str(HERE), "SUITE_WORK": str(context.work), "OTHER": other.bootstrap}

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import judge
-from exactly_once.programs import TRANSACTION_LIMIT_MS, word_count
+from programs import TRANSACTION_LIMIT_MS, word_count
 from lib.checks import report, same
 from lib.connect import Topics, unique, until, work
 

@@ -67,6 +67,14 @@ def play(context, command, tests, name, cwd, env, limit_s, rounds=1):
         yield judged(test, told[test], rounds, why[test] or late or last)
 
 
+def play_one(context, command, test, cwd, env, limit_s):
+    """One test in a process of its own, and once more if it has failed: some have limits that are short on a busy machine."""
+    (outcome,) = play(context, command, [test], test, cwd, env, limit_s)
+    if outcome.what == FAILED:
+        (outcome,) = play(context, command, [test], f"{test}-again", cwd, env, limit_s)
+    return outcome
+
+
 def judged(test, told, rounds, last):
     if FAILED in told:
         return Outcome(test, FAILED, f"{told.count(FAILED)} of {rounds} times; {last}" if rounds > 1 else last)

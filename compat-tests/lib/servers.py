@@ -44,10 +44,11 @@ class Processes:
     def __init__(self, command, count, work, settings, outer=None, advertised=None, first_id=1):
         self.command = command
         inner, control = free_ports(count), free_ports(count)
-        outer = outer or free_ports(count)
-        if len(outer) < count:
+        if outer and len(outer) < count:
             raise Missing(f"the suite wants its brokers at {outer}: it cannot have {count}")
         ids = range(first_id, first_id + count)
+        host = "localhost" if outer or advertised else "127.0.0.1"  # what suites expect that know the ports
+        outer = outer or free_ports(count)
         advertised = advertised or outer
         self.pairs = [f"{out}:{into}" for out, into in zip(outer, inner)]
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in outer)
@@ -58,7 +59,7 @@ class Processes:
         self.nodes = [Broker(command, work / f"node-{node}", {
             "node.id": str(node),
             "listeners": f"PLAINTEXT://127.0.0.1:{inner[n]},CONTROLLER://127.0.0.1:{control[n]}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{advertised[n]}",
+            "advertised.listeners": f"PLAINTEXT://{host}:{advertised[n]}",
             "controller.quorum.voters": voters,
             "min.insync.replicas": str(min(2, count)),
             "transaction.state.log.min.isr": str(min(2, count)),

@@ -20,4 +20,4 @@ def run(context):
     files = [file for file in folder.glob("*_test.go") if any(word in file.read_text() for word in TALKS)]
     for test in gotests.functions(files):
         if not context.select or any(word in test for word in context.select):
-            yield from gotests.play(context, gotests.binary(SOURCE, PACKAGE), [test], test, folder, {"KAFKA_VERSION": "4.0.0"}, TEST_LIMIT_S)
+            yield gotests.play_one(context, gotests.binary(SOURCE, PACKAGE), test, folder, {"KAFKA_VERSION": "4.0.0"}, TEST_LIMIT_S)

@@ -56,7 +56,7 @@ def run(context):
         environment = {"TOXIPROXY_ADDR": address, "KAFKA_VERSION": "4.3.1"}
         for test in gotests.functions(folder.glob("functional_*_test.go")):
             if not context.select or any(word in test for word in context.select):
-                yield from gotests.play(context, tests(), [test], test, folder, environment, TEST_LIMIT_S)
+                yield gotests.play_one(context, tests(), test, folder, environment, TEST_LIMIT_S)
     finally:
         process.kill()
         process.wait()

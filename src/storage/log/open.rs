@@ -135,7 +135,8 @@ fn load(place: &Arc<Place>, config: &LogConfig, args: &OpenArgs) -> io::Result<L
     let stored = EpochCache::from_entries(stored);
     let mut epochs = stored.clone();
     let mut recovery = Recovery::new(place, config, &inventory)?;
-    let clean_end = if args.clean_shutdown { recovery.clean_end()? } else { None };
+    let is_sound = args.clean_shutdown || recovery.is_untouched(&inventory, args.recovery_point)?;
+    let clean_end = if is_sound { recovery.clean_end()? } else { None };
     let (log_end, last_epoch) = match clean_end {
         Some(found) => found,
         None => {

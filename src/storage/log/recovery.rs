@@ -224,8 +224,26 @@ impl<'a> Recovery<'a> {
         }
     }
 
+    /// Whether nothing was ever written to the log that could be harmed, or that would have to be durable before it is shown:
+    /// a broker may have thousands of such logs, and has no time for syncs of nothing when it comes back from a crash.
+    pub fn is_untouched(&self, inventory: &Inventory, recovery_point: Offset) -> io::Result<bool> {
+        let [segment] = &self.segments[..] else { return Ok(false) };
+        let files = inventory.segments.values().flatten();
+        let files: Vec<FileName> = files.map(|kind| FileName::live(segment.base(), *kind)).collect();
+        if segment.size() > 0 || recovery_point > segment.base() || !inventory.snapshots.is_empty() {
+            return Ok(false);
+        }
+        for name in files {
+            // It is a trace of transactions, or of records that were cut.
+            if name.kind == Kind::TxnIndex || self.place.size_of(name)? != Some(0) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Checks the batches from `recovery_point` on, cuts the log before the first that is not whole, and returns where it
-    /// ends now. `met` is called for every batch that was checked and kept.
+    /// ends now. `met` is called for every batch that was checked and kept. The names of the files are the caller's to sync.
     pub fn check_from(
         &mut self,
         recovery_point: Offset,
@@ -256,14 +274,14 @@ impl<'a> Recovery<'a> {
                 segment.cut(checked.position)?;
             }
             segment.seal()?;
-            segment.sync(true)?;
+            // The indexes of the last one are not trusted before it is sealed, neither here nor after the next crash.
+            segment.sync(index + 1 < self.segments.len())?;
             if cut > 0 {
                 self.drop_from(index + 1)?;
                 break;
             }
         }
         self.outcome.lost_flushed = end < recovery_point;
-        self.place.sync()?;
         Ok(end)
     }
 

@@ -500,12 +500,28 @@ proptest! {
 
 #[test]
 fn what_a_crash_left_of_a_cut_log_is_not_missed_by_the_next_start() {
-    let crash = Op::Crash(14_627_776_442_609_187_685);
-    let mut world = World::new();
-    for op in [Op::Copy { batches: 1, gap: 1 }, Op::Close, Op::Retain { bytes: 0, ms: 0 }, Op::Truncate(1)] {
-        world.step(&op);
-    }
-    world.step(&crash);
-    assert!(world.log.log_end() < Offset(1), "the crash has taken the cut log");
+    let crashed = |seed| {
+        let mut world = World::new();
+        let cut =
+            [Op::Copy { batches: 1, gap: 1 }, Op::Close, Op::Retain { bytes: 0, ms: 0 }, Op::Truncate(1)];
+        cut.iter().chain([&Op::Crash(seed)]).for_each(|op| world.step(op));
+        world
+    };
+    let mut taken = (0..300).map(crashed).filter(|world| world.log.log_end() < Offset(1));
+    let mut world = taken.next().expect("a crash that takes the cut log");
     world.step(&Op::Kill);
+}
+
+#[test]
+fn a_log_to_which_nothing_was_written_costs_a_start_after_a_crash_no_sync() {
+    let mut world = World::new();
+    let syncs_of_a_start = |world: &mut World| {
+        let before = world.disk.counts().syncs;
+        world.step(&Op::Kill);
+        world.disk.counts().syncs - before
+    };
+    assert_eq!(syncs_of_a_start(&mut world), 0);
+    // The batches, and the names.
+    world.step(&Op::Copy { batches: 2, gap: 0 });
+    assert_eq!(syncs_of_a_start(&mut world), 2);
 }

@@ -16,6 +16,7 @@ use super::time_index::TimestampOffset;
 use super::view::segment_of;
 use super::{Active, Log, LogError, Ruler};
 use crate::storage::checkpoint::{Lowered, OffsetFiles};
+use crate::storage::disk::{self, OpenMode};
 use crate::types::{Offset, TimestampMs, TopicPartition};
 
 /// Segments that are no longer part of their log. Their files have the suffix `.deleted` and go when `remove` runs, which
@@ -105,7 +106,21 @@ impl Log {
         self.cut_changes.note();
         find_max_timestamp(&last)?;
         self.active = Active::new(now);
-        Ok(())
+        self.note_emptied()
+    }
+
+    /// Sees to it that a log without records that had some is told from one to which nothing was ever written: the next start
+    /// has to make the cut durable. What it is told by need not be, for after a crash that takes it the cut may be gone as well.
+    fn note_emptied(&self) -> io::Result<()> {
+        let [segment] = &self.segments[..] else { return Ok(()) };
+        if segment.size() > 0 {
+            return Ok(());
+        }
+        let trace = self.place.path(FileName::live(segment.base(), Kind::TxnIndex));
+        match self.place.disk.open(&trace, OpenMode::Create) {
+            Err(error) if !disk::is_full(&error) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Takes the producers back to where they were at `offset`, the new end of the log.
@@ -156,7 +171,7 @@ impl Log {
         self.segments = [Arc::new(Segment::create(self.place.clone(), start)?)].into();
         self.dir_changes.note();
         self.active = Active::new(now);
-        Ok(())
+        self.note_emptied()
     }
 
     /// Moves the start of the log, at most to the high watermark. Segments that lie before it stay until

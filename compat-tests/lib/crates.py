@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 
-from lib.outcome import FAILED, NOT_APPLICABLE, PASSED, Outcome
+from lib.outcome import FAILED, PASSED, Outcome
 from lib.suites import TimeUp
 from lib.toolchain import CACHE, Missing, digest, make_once, need, run as step, say
 
@@ -45,8 +45,7 @@ def binaries(folder, crate):
     return make_once(CACHE / f"{crate}-tests-{digest(folder / 'Cargo.toml')}", build)
 
 
-def run(context, folder, crate, env, absent=None):
-    """`absent` has the words in names of tests that end at once, and count as passed, without what we do not have; and why."""
+def run(context, folder, crate, env):
     seen = set()
     for program in sorted(binaries(folder, crate).iterdir()):
         listed = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -55,8 +54,7 @@ def run(context, folder, crate, env, absent=None):
             if name in seen or context.select and not any(word in name for word in context.select):
                 continue
             seen.add(name)  # what is in a file that several programs share is run once
-            why = next((why for word, why in (absent or {}).items() if word in test), None)
-            outcome = Outcome(name, NOT_APPLICABLE, why) if why else play(context, program, test, name, env)
+            outcome = play(context, program, test, name, env)
             # Some have limits of their own, which are short on a busy machine.
             yield play(context, program, test, name, env) if outcome.what == FAILED else outcome
 

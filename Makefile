@@ -5,7 +5,7 @@ CARGO ?= cargo
 COMPAT := python3 compat-tests/run.py
 BINARY = $(or $(CARGO_TARGET_DIR),target)/release/floodmark
 
-.PHONY: help test tools lint unit sim build clients suites bench compat docker-test format clean-cache
+.PHONY: help test tools lint unit sim build clients clients-kafka suites bench compat docker-test format clean-cache
 
 help:
 	@echo 'make test      format check, lints, Rust tests, release build, client checks'
@@ -13,8 +13,8 @@ help:
 	@echo 'make unit      the Rust tests alone'
 	@echo 'make sim       clusters simulated from more seeds: SEEDS=1000 [START=0]; one seed in full: START=7 SEEDS=1 TRACE=1'
 	@echo 'make clients   the client checks alone: see compat-tests/README.md'
-	@echo 'make suites    the test suites of other projects, and their clients: see compat-tests/README.md'
-	@echo 'make compat    the same checks against Apache Kafka itself, to test the checks'
+	@echo 'make compat    the test suites of other projects, and their clients: see compat-tests/README.md'
+	@echo 'make clients-kafka  the client checks against Apache Kafka itself, to test the checks'
 	@echo 'make docker-test  builds the Docker image and works with it'
 	@echo 'make bench     start time, memory, throughput and latency of the release binary'
 	@echo 'make format    format the sources'
@@ -60,11 +60,11 @@ clients: build
 	$(COMPAT) --setup
 	$(COMPAT) --binary $(BINARY)
 
-suites: build
+compat suites: build
 	python3 -m unittest discover -q -s compat-tests/lib -t compat-tests
 	compat-tests/run --binary $(BINARY)
 
-compat:
+clients-kafka:
 	$(COMPAT) --against kafka
 
 docker-test:

@@ -176,6 +176,11 @@ pub fn decompress(
     Ok(output)
 }
 
+/// An lz4 frame whose descriptor has the right checksum, whatever it had.
+pub fn with_sound_lz4_descriptor(frame: &[u8]) -> Vec<u8> {
+    lz4::with_sound_descriptor(frame)
+}
+
 /// How much a streaming codec hands out at a time.
 const CHUNK: usize = 64 * 1024;
 /// Buffers larger than this are given back after use.

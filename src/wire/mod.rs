@@ -7,6 +7,7 @@
 //! - [`rope`], `payload`: encoding that keeps record bytes by reference
 //! - [`buffer`]: memory for frames and answers that is used again
 //! - [`batch`], [`records`], [`compression`], [`control`]: what a log is made of, read; [`batch_builder`]: written
+//! - [`legacy`]: what logs were made of before
 
 pub mod api;
 pub mod batch;
@@ -16,6 +17,7 @@ pub mod compression;
 pub mod control;
 pub mod frame;
 pub mod guard;
+pub mod legacy;
 pub mod messages;
 mod payload;
 pub mod records;

@@ -8,10 +8,10 @@ use std::path::Path;
 use bytes::Bytes;
 
 use super::decoder::{Shown, metadata_message};
-use super::{Problems, Wanted, absolute, base_offset, optional};
+use super::{Problems, Wanted, absolute, base_offset, messages, optional};
 use crate::cli::Failure;
 use crate::storage::disk::RealDisk;
-use crate::storage::log::dump::{BatchWalk, RawBatch};
+use crate::storage::log::dump::{BatchWalk, Raw, RawBatch};
 use crate::wire::batch::{BatchHeader, NO_SEQUENCE, TimestampType, sequence_plus};
 use crate::wire::compression::{Compression, Scratch};
 use crate::wire::control::ControlKind;
@@ -21,7 +21,7 @@ use crate::wire::messages::snapshot::{
 use crate::wire::records::{Record, Records};
 
 /// Before the line of a record.
-const INDENT: &str = "|";
+pub(super) const INDENT: &str = "|";
 
 pub(super) fn dump(
     file: &Path,
@@ -34,10 +34,15 @@ pub(super) fn dump(
     let (mut scratch, mut last) = (Scratch::new(), -1);
     while let Some(batch) = walk.advance()? {
         let batch = batch.map_err(|error| format!("{error}, where a batch should begin"))?;
-        tell_batch(&batch, out)?;
-        if wanted.deep {
-            let mut records = RecordLines { file, wanted, batch: &batch.header, last: &mut last, problems };
-            records.tell(&batch, &mut scratch, out)?;
+        let mut offsets = Offsets { file, last: &mut last, problems };
+        match &batch {
+            Raw::Batch(batch) => {
+                tell_batch(batch, out)?;
+                if wanted.deep {
+                    RecordLines { wanted, batch: &batch.header, offsets }.tell(batch, &mut scratch, out)?;
+                }
+            }
+            Raw::Message(message) => messages::tell(message, wanted, &mut offsets, &mut scratch, out)?,
         }
     }
     let left = walk.left();
@@ -97,21 +102,36 @@ fn tell_batch(batch: &RawBatch, out: &mut impl Write) -> Result<(), Failure> {
     Ok(())
 }
 
-fn timestamp_name(of: TimestampType) -> &'static str {
+pub(super) fn timestamp_name(of: TimestampType) -> &'static str {
     match of {
         TimestampType::CreateTime => "CreateTime",
         TimestampType::LogAppendTime => "LogAppendTime",
     }
 }
 
-/// The lines of one batch's records.
-struct RecordLines<'a> {
+/// The offsets of a file's records.
+pub(super) struct Offsets<'a> {
     file: &'a Path,
-    wanted: &'a Wanted,
-    batch: &'a BatchHeader,
-    /// The offset of the last record of the file so far.
+    /// Of the last record so far.
     last: &'a mut i64,
     problems: &'a mut Problems,
+}
+
+impl Offsets<'_> {
+    /// Offsets that do not follow one another are told at the end.
+    pub(super) fn note(&mut self, offset: i64) {
+        if offset != self.last.wrapping_add(1) {
+            self.problems.gaps.entry(absolute(self.file)).or_default().insert(*self.last, offset);
+        }
+        *self.last = offset;
+    }
+}
+
+/// The lines of one batch's records.
+struct RecordLines<'a> {
+    wanted: &'a Wanted,
+    batch: &'a BatchHeader,
+    offsets: Offsets<'a>,
 }
 
 impl RecordLines<'_> {
@@ -129,22 +149,12 @@ impl RecordLines<'_> {
 
     fn record(&mut self, record: &Record<'_>, out: &mut impl Write) -> Result<(), Failure> {
         let offset = self.batch.base_offset.0.wrapping_add(i64::from(record.offset_delta));
-        if offset != self.last.wrapping_add(1) {
-            self.problems.gaps.entry(absolute(self.file)).or_default().insert(*self.last, offset);
-        }
-        *self.last = offset;
+        self.offsets.note(offset);
         if !self.wanted.skip_metadata {
             self.metadata(record, offset, out)?;
         }
         if self.wanted.contents && !self.batch.is_control() {
-            let prefix = if self.wanted.skip_metadata { "| " } else { " " };
-            let Shown { key, value } = self.wanted.decoder.show(record, offset)?;
-            if let Some(key) = &key {
-                write!(out, "{prefix}key: {key}")?;
-            }
-            if let Some(value) = value {
-                write!(out, "{}payload: {value}", if key.is_some() { " " } else { prefix })?;
-            }
+            tell_contents(self.wanted, (record.key, record.value), offset, out)?;
         }
         writeln!(out)?;
         Ok(())
@@ -172,6 +182,24 @@ impl RecordLines<'_> {
         )?;
         if self.batch.is_control() { tell_control(record, out) } else { Ok(()) }
     }
+}
+
+/// The key and the value of a record, behind whatever else was told of it.
+pub(super) fn tell_contents(
+    wanted: &Wanted,
+    (key, value): (Option<&[u8]>, Option<&[u8]>),
+    offset: i64,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let prefix = if wanted.skip_metadata { "| " } else { " " };
+    let Shown { key, value } = wanted.decoder.show(key, value, offset)?;
+    if let Some(key) = &key {
+        write!(out, "{prefix}key: {key}")?;
+    }
+    if let Some(value) = value {
+        write!(out, "{}payload: {value}", if key.is_some() { " " } else { prefix })?;
+    }
+    Ok(())
 }
 
 fn tell_control(record: &Record<'_>, out: &mut impl Write) -> Result<(), Failure> {

@@ -14,7 +14,6 @@ use crate::metadata::Record as MetadataRecord;
 use crate::wire::messages::codec::{self, Schema};
 use crate::wire::messages::consumer_protocol::{ConsumerProtocolAssignment, ConsumerProtocolSubscription};
 use crate::wire::messages::groups::GroupMetadataValue;
-use crate::wire::records::Record;
 
 /// How records are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +43,14 @@ impl Decoder {
         }
     }
 
-    pub fn show(self, record: &Record<'_>, offset: i64) -> Result<Shown, Failure> {
-        let bytes = |part: Option<&[u8]>| part.map(Bytes::copy_from_slice);
+    pub fn show(self, key: Option<&[u8]>, value: Option<&[u8]>, offset: i64) -> Result<Shown, Failure> {
         let text = |part: Option<&[u8]>| part.map(|part| String::from_utf8_lossy(part).into_owned());
-        let (key, value) = (bytes(record.key), bytes(record.value));
+        let bytes = |part: Option<&[u8]>| part.map(Bytes::copy_from_slice);
         Ok(match self {
-            Decoder::Text => Shown { key: text(record.key), value: text(record.value) },
-            Decoder::Metadata => Shown { key: None, value: Some(metadata(value, offset)) },
-            Decoder::Offsets => of_coordinator(key, value, offset, offsets)?,
-            Decoder::Transactions => of_coordinator(key, value, offset, transactions)?,
+            Decoder::Text => Shown { key: text(key), value: text(value) },
+            Decoder::Metadata => Shown { key: None, value: Some(metadata(bytes(value), offset)) },
+            Decoder::Offsets => of_coordinator(bytes(key), bytes(value), offset, offsets)?,
+            Decoder::Transactions => of_coordinator(bytes(key), bytes(value), offset, transactions)?,
         })
     }
 }

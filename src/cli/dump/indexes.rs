@@ -8,7 +8,7 @@ use std::path::Path;
 use super::{Problems, Wanted, absolute, base_offset, beside};
 use crate::cli::Failure;
 use crate::storage::disk::{RealDisk, read_file};
-use crate::storage::log::dump::{BatchWalk, RawBatch, offset_entries, time_entries};
+use crate::storage::log::dump::{BatchWalk, Raw, offset_entries, time_entries};
 use crate::types::Offset;
 use crate::wire::batch::TimestampType;
 use crate::wire::compression::Scratch;
@@ -42,7 +42,7 @@ pub(super) fn dump_offsets(
             return Ok(());
         }
         walk.seek(u64::from(position));
-        let found = next_batch(&mut walk)?.map_or(-1, |batch| batch.header.last_offset().0);
+        let found = next_batch(&mut walk)?.map_or(-1, |(_, last)| last.0);
         if found != offset.0 {
             problems.index_mismatches.entry(absolute(file)).or_default().insert(offset.0, found);
         }
@@ -75,12 +75,12 @@ pub(super) fn dump_times(
         }
         walk.seek(position_before(&offsets, base, offset));
         let mut found = next_batch(&mut walk)?;
-        while found.as_ref().is_some_and(|batch| batch.header.last_offset() < offset) {
+        while found.as_ref().is_some_and(|(_, last)| *last < offset) {
             found = next_batch(&mut walk)?;
         }
         let name = absolute(file);
         match found {
-            Some(batch) if batch.header.last_offset() == offset => {
+            Some((batch, last)) if last == offset => {
                 let newest = newest_timestamp(&batch, &mut scratch)?;
                 if newest != timestamp.0 {
                     problems.time_mismatches.entry(name.clone()).or_default().push((timestamp.0, newest));
@@ -90,7 +90,7 @@ pub(super) fn dump_times(
                 }
             }
             other => {
-                let found = other.map_or(-1, |batch| batch.header.last_offset().0);
+                let found = other.map_or(-1, |(_, last)| last.0);
                 problems.not_found.entry(name).or_default().push((offset.0, found));
             }
         }
@@ -125,12 +125,22 @@ fn position_before(index: &[u8], base: Offset, offset: Offset) -> u64 {
     entries.last().map_or(0, |(_, (_, position))| u64::from(position))
 }
 
-/// `None` where no batch begins: an index entry can lead anywhere.
-fn next_batch(walk: &mut BatchWalk) -> Result<Option<RawBatch>, Failure> {
-    Ok(walk.advance()?.and_then(Result::ok))
+/// A batch or message with its last offset; `None` where none begins: an index entry can lead anywhere.
+fn next_batch(walk: &mut BatchWalk) -> Result<Option<(Raw, Offset)>, Failure> {
+    let found = walk.advance()?.and_then(Result::ok);
+    Ok(found.and_then(|found| found.last_offset().ok().map(|last| (found, last))))
 }
 
-fn newest_timestamp(batch: &RawBatch, scratch: &mut Scratch) -> Result<i64, Failure> {
+fn newest_timestamp(batch: &Raw, scratch: &mut Scratch) -> Result<i64, Failure> {
+    let batch = match batch {
+        Raw::Batch(batch) => batch,
+        Raw::Message(message) => {
+            let message = message.parse()?;
+            let unpacked = message.unpacked(scratch)?;
+            let timestamps = message.records(&unpacked)?.into_iter().map(|record| record.timestamp);
+            return Ok(timestamps.max().unwrap_or(-1));
+        }
+    };
     let header = &batch.header;
     if header.timestamp_type() == TimestampType::LogAppendTime {
         return Ok(header.newest_timestamp().0);

@@ -5,6 +5,7 @@
 mod batches;
 mod decoder;
 mod indexes;
+mod messages;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -13,8 +13,9 @@ use super::compaction::{DamagedBatch, unpacked};
 use super::txn_index;
 use crate::storage::disk::{Disk, DiskFile, OpenMode};
 use crate::types::{Offset, TimestampMs};
-use crate::wire::batch::{Batch, BatchError, BatchHeader, HEADER_LEN, LOG_OVERHEAD};
+use crate::wire::batch::{Batch, BatchError, BatchHeader, HEADER_LEN, LOG_OVERHEAD, magic_and_size};
 use crate::wire::compression::Scratch;
+use crate::wire::legacy::{LegacyError, LegacyMessage};
 
 /// Walks through the batches of a file by their lengths alone, so that a damaged one hides none that follow it.
 #[derive(Debug)]
@@ -22,6 +23,20 @@ pub struct BatchWalk {
     file: Arc<dyn DiskFile>,
     end: u64,
     position: u64,
+}
+
+/// What lies in a file: a batch, or a message of the formats before.
+#[derive(Debug)]
+pub enum Raw {
+    Batch(RawBatch),
+    Message(RawMessage),
+}
+
+/// A message of format 0 or 1 as it lies in the file.
+#[derive(Debug)]
+pub struct RawMessage {
+    pub position: u64,
+    bytes: Vec<u8>,
 }
 
 /// A batch as it lies in the file.
@@ -45,29 +60,52 @@ impl BatchWalk {
         self.position = position;
     }
 
-    /// The next batch; `None` where the rest is no whole one.
-    pub fn advance(&mut self) -> io::Result<Option<Result<RawBatch, BatchError>>> {
+    /// The next batch or message; `None` where the rest is no whole one.
+    pub fn advance(&mut self) -> io::Result<Option<Result<Raw, BatchError>>> {
         let left = self.left();
-        let header =
+        let head =
             self.file.read_vec(usize::try_from(left).unwrap_or(HEADER_LEN).min(HEADER_LEN), self.position)?;
-        let header = match BatchHeader::parse(&header) {
+        let header = match BatchHeader::parse(&head) {
             Err(BatchError::Truncated { .. }) => return Ok(None),
+            Err(BatchError::LegacyMagic(_)) => None,
             Err(error) => return Ok(Some(Err(error))),
-            Ok(header) => header,
+            Ok(header) => Some(header),
         };
-        let size = header.size_in_bytes();
+        let size = match magic_and_size(&head) {
+            Err(error) => return Ok(Some(Err(error))),
+            Ok((_, size)) => size,
+        };
         if size as u64 > left {
             return Ok(None);
         }
         let bytes = self.file.read_vec(size, self.position)?;
         let position = self.position;
         self.position += size as u64;
-        Ok(Some(Ok(RawBatch { position, header, bytes })))
+        Ok(Some(Ok(match header {
+            Some(header) => Raw::Batch(RawBatch { position, header, bytes }),
+            None => Raw::Message(RawMessage { position, bytes }),
+        })))
     }
 
     /// The bytes behind the last batch.
     pub fn left(&self) -> u64 {
         self.end.saturating_sub(self.position)
+    }
+}
+
+impl Raw {
+    /// Of the last record.
+    pub fn last_offset(&self) -> Result<Offset, LegacyError> {
+        match self {
+            Raw::Batch(batch) => Ok(batch.header.last_offset()),
+            Raw::Message(message) => message.parse().map(|message| Offset(message.offset)),
+        }
+    }
+}
+
+impl RawMessage {
+    pub fn parse(&self) -> Result<LegacyMessage<'_>, LegacyError> {
+        LegacyMessage::parse(&self.bytes)
     }
 }
 

@@ -116,6 +116,17 @@ impl<'i> Frame<'i> {
     }
 }
 
+/// The frame with the right checksum of its descriptor.
+pub(super) fn with_sound_descriptor(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let flags = frame.get(MAGIC.len()).copied().unwrap_or(0);
+    let end = MAGIC.len() + if flags & 0b1000 != 0 { 10 } else { 2 };
+    if let Some((before, [checksum, ..])) = frame.split_at_mut_checked(end) {
+        *checksum = descriptor_checksum(&before[MAGIC.len()..]);
+    }
+    frame
+}
+
 fn corrupt(reason: &str) -> DecompressError {
     DecompressError::corrupt(Compression::Lz4, &reason)
 }

@@ -44,21 +44,26 @@ pub(super) fn are_open(topics: &[NewTopic]) -> bool {
 
 /// What the active controller's settings are.
 pub(super) async fn of_controller(api: &Api, limit: Duration) -> Result<CreationDefaults, Refusal> {
+    let ask = |question_limit| async move {
+        if api.metadata.is_leader() {
+            return Some(of_this_node(api));
+        }
+        let voters = api.raft.voters();
+        let question = question(api.metadata.leader()?);
+        read(&voters.ask_leader(&question, DESCRIBE_CONFIGS_VERSION, question_limit).await?)
+    };
     // Who does not wait at all for the outcome gets this far all the same.
-    let limit = limit.max(QUESTION_LIMIT);
+    until_answered(limit.max(QUESTION_LIMIT), ask).await
+}
+
+/// Asks again and again. Each answer may take as long as is said; the one asked may hang, and another be the controller next.
+async fn until_answered<F: Future<Output = Option<CreationDefaults>>>(
+    limit: Duration,
+    ask: impl Fn(Duration) -> F,
+) -> Result<CreationDefaults, Refusal> {
     let asked = async {
         loop {
-            if api.metadata.is_leader() {
-                return of_this_node(api);
-            }
-            if let Some(leader) = api.metadata.leader()
-                && let Some(answer) = api
-                    .raft
-                    .voters()
-                    .ask_leader(&question(leader), DESCRIBE_CONFIGS_VERSION, QUESTION_LIMIT)
-                    .await
-                && let Some(defaults) = read(&answer)
-            {
+            if let Some(defaults) = ask(QUESTION_LIMIT).await {
                 return defaults;
             }
             tokio::time::sleep(AGAIN_PAUSE).await;
@@ -143,6 +148,7 @@ mod tests {
         }
         assert_eq!(read(&DescribeConfigsResponse::default()), None);
     }
+
     #[test]
     fn a_topic_inherits_from_the_node_that_answers() {
         let mut told =
@@ -176,5 +182,28 @@ mod tests {
         assert_eq!(shown("segment.bytes"), ("2097152".to_owned(), ConfigSource::DynamicDefaultBroker));
         assert_eq!(shown("retention.ms").0, "3600000");
         assert_eq!(shown("cleanup.policy"), ("delete".to_owned(), ConfigSource::Default));
+    }
+
+    /// A controller that hangs keeps nobody for as long as the client would wait.
+    #[tokio::test]
+    async fn no_question_takes_the_time_that_the_next_one_needs() {
+        let both = [(DEFAULT_REPLICATION_FACTOR, Some("2")), (NUM_PARTITIONS, Some("5"))];
+        let told = read(&answer(ErrorCode::None, &both)).unwrap();
+        let asked = std::cell::RefCell::new(Vec::new());
+        let ask = |limit: Duration| {
+            asked.borrow_mut().push(limit);
+            // As if nobody had answered in time.
+            std::future::ready((asked.borrow().len() == 3).then(|| told.clone()))
+        };
+        let found = until_answered(Duration::from_secs(3600), ask).await;
+        assert_eq!(found.ok().map(|found| found.partitions), Some(5));
+        assert_eq!(asked.take(), [Duration::from_millis(500); 3]);
+        // Who has less time than that does not wait longer, and hears that there was no answer.
+        let refused = until_answered(Duration::from_millis(20), |limit| {
+            asked.borrow_mut().push(limit);
+            std::future::pending()
+        });
+        assert!(refused.await.is_err());
+        assert_eq!(asked.take().len(), 1);
     }
 }

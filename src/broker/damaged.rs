@@ -9,7 +9,7 @@ use super::hosted::{Desk, Hosted, HostedRole};
 use super::partitions::{Leadership, Role};
 use super::repairs::Repair;
 use crate::replica::Term;
-use crate::storage::log::Damage;
+use crate::storage::log::{Damage, LogError};
 use crate::types::{LeaderEpoch, NodeId, Offset};
 
 /// How far a replica is on its way to being whole again.
@@ -18,6 +18,8 @@ pub(super) enum Rebuild {
     /// Nothing is wrong.
     #[default]
     None,
+    /// It is to be cut as soon as there is somebody to fetch from.
+    Due,
     /// It has been cut, and lacks what is committed.
     Behind,
     /// It has what is committed, and the cluster is told.
@@ -39,25 +41,67 @@ impl Hosted {
 
     /// Follows, with records that cannot be trusted: those that are damaged and what follows them are to come from the leader.
     pub(super) fn rebuild(&mut self, term: Term, desk: &mut Desk) {
-        if self.rebuild == Rebuild::None && term.leader != NodeId::NONE {
-            // Who reads here meanwhile must hear that another leads.
-            let (leader, leader_epoch) = (term.leader, term.leader_epoch);
-            let role = Role::Follower;
-            self.partition.set_leadership(Leadership { role, leader, leader_epoch, epoch_start: None });
-            self.resign(desk);
-            let was = self.log.log_end();
-            if let Err(error) = self.log.drop_damaged(desk.now.wall) {
+        let is_new_term = match &self.role {
+            HostedRole::Following(following) => following.core.leader_epoch() < term.leader_epoch,
+            HostedRole::Leading(_) | HostedRole::None => true,
+        };
+        let has_leader = term.leader != NodeId::NONE;
+        let begins = match self.rebuild {
+            Rebuild::None | Rebuild::Due => has_leader,
+            // Damage was found since.
+            Rebuild::Behind | Rebuild::Complete => has_leader && is_new_term && self.log.is_damaged(),
+        };
+        if begins {
+            if let Err(error) = self.begin_rebuild(term, desk) {
                 return self.note_failure(&error, desk.now.monotonic);
             }
-            let (name, end) = (&self.partition.name, self.log.log_end());
-            tracing::warn!(
-                partition = %name,
-                "the damaged replica is rebuilt: it ended at {was}, and is fetched from offset {end} on again"
-            );
+        } else if self.rebuild == Rebuild::None {
+            self.rebuild = Rebuild::Due;
+        } else if self.rebuild == Rebuild::Complete && is_new_term {
+            // Perhaps it was taken back and given up anew, and only what came of it was seen here. So it is told anew.
             self.rebuild = Rebuild::Behind;
-            self.note_cut(end, desk);
         }
         self.follow(term, desk);
+    }
+
+    fn begin_rebuild(&mut self, term: Term, desk: &mut Desk) -> Result<(), LogError> {
+        // Who reads here meanwhile must hear that another leads.
+        let (leader, leader_epoch) = (term.leader, term.leader_epoch);
+        let role = Role::Follower;
+        self.partition.set_leadership(Leadership { role, leader, leader_epoch, epoch_start: None });
+        self.resign(desk);
+        let was = self.log.log_end();
+        self.log.drop_damaged(desk.now.wall)?;
+        let (name, end) = (&self.partition.name, self.log.log_end());
+        tracing::warn!(
+            partition = %name,
+            "the damaged replica is rebuilt: it ended at {was}, and is fetched from offset {end} on again"
+        );
+        self.rebuild = Rebuild::Behind;
+        // Whatever was to be told of it is of what it was before.
+        desk.outbox.repair(Repair::Begun(self.partition.id));
+        self.note_cut(end, desk);
+        Ok(())
+    }
+
+    /// It leads, although the cluster had done without it: nobody else is left. What it has is what there is.
+    pub(super) fn end_rebuild(&mut self, desk: &mut Desk) {
+        if self.rebuild != Rebuild::None {
+            tracing::warn!(
+                partition = %self.partition.name,
+                "the damaged replica leads, for no other is left, with what it has: up to offset {}",
+                self.log.log_end()
+            );
+            self.tell_rebuilt(desk);
+        }
+    }
+
+    fn tell_rebuilt(&self, desk: &mut Desk) {
+        let id = self.partition.id;
+        desk.outbox.repair(Repair::Rebuilt(id, self.partition.directory.id()));
+        if self.log.is_damaged() {
+            desk.outbox.repair(Repair::Damaged(id));
+        }
     }
 
     /// The leader has answered a question of `epoch`, and `committed` is its high watermark.
@@ -67,10 +111,7 @@ impl Hosted {
         if self.rebuild == Rebuild::Behind && is_current && self.log.log_end() >= committed {
             tracing::info!(partition = %self.partition.name, "the damaged replica is whole again");
             self.rebuild = Rebuild::Complete;
-            desk.outbox.repair(Repair::Rebuilt(self.partition.id, self.partition.directory.id()));
-            if self.log.is_damaged() {
-                desk.outbox.repair(Repair::Damaged(self.partition.id));
-            }
+            self.tell_rebuilt(desk);
         }
     }
 }

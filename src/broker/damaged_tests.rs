@@ -99,6 +99,7 @@ fn a_damaged_follower_has_its_records_again_and_tells_when_it_is_whole() {
     // As the metadata has it once the replica is given up: in a new term.
     leader.assume(lead_of(&[1, 2], 2, &[1]));
     follower.assume(rebuild(1, 2));
+    assert_eq!(repairs(&mut follower), [Repair::Begun(P)]);
     assert_eq!(follower.ends(), (0, base, base, base));
     let Wants::Fetch(asked) = follower.wants[&NodeId(1)] else { panic!("it fetches") };
     assert_eq!(asked.offset, Offset(base));
@@ -108,12 +109,15 @@ fn a_damaged_follower_has_its_records_again_and_tells_when_it_is_whole() {
     settle(&mut follower, &mut leader);
     assert_eq!(repairs(&mut follower), [Repair::Rebuilt(P, DIRECTORY_ID)]);
     assert_eq!(whole(&follower), whole(&leader));
-    // Another term before the cluster has taken it back cuts nothing more.
+    // In another term nothing more is cut. It may have been taken back and given up between the two, so it is told anew.
     leader.assume(lead_of(&[1, 2], 3, &[1]));
     follower.assume(rebuild(1, 3));
     assert_eq!(follower.ends().3, 24);
     settle(&mut follower, &mut leader);
-    assert_eq!(repairs(&mut follower), []);
+    assert_eq!(repairs(&mut follower), [Repair::Rebuilt(P, DIRECTORY_ID)]);
+    follower.assume(rebuild(1, 3));
+    settle(&mut follower, &mut leader);
+    assert_eq!(repairs(&mut follower), [], "it is the same term");
     // And it can be damaged again.
     follower.assume(follow(1, 3));
     follower.rig.pass(100_000);
@@ -135,7 +139,7 @@ fn a_damaged_leader_follows_whoever_leads_now_and_has_its_records_from_there() {
     damaged.assume(rebuild(2, 2));
     assert_eq!(damaged.ends().3, base);
     settle(&mut damaged, &mut other);
-    assert_eq!(repairs(&mut damaged), [Repair::Rebuilt(P, DIRECTORY_ID)]);
+    assert_eq!(repairs(&mut damaged), [Repair::Begun(P), Repair::Rebuilt(P, DIRECTORY_ID)]);
     assert_eq!((whole(&damaged), damaged.ends().3), (whole(&other), 25));
 }
 
@@ -146,7 +150,69 @@ fn a_replica_of_which_it_is_not_known_where_the_damage_is_begins_anew() {
     follower.assume(rebuild(1, 2));
     assert_eq!(follower.ends(), (0, 0, 0, 0));
     settle(&mut follower, &mut leader);
-    assert_eq!(repairs(&mut follower), [Repair::Rebuilt(P, DIRECTORY_ID)]);
+    assert_eq!(repairs(&mut follower), [Repair::Begun(P), Repair::Rebuilt(P, DIRECTORY_ID)]);
+    assert_eq!(whole(&follower), whole(&leader));
+}
+
+/// Taken back and given up again, of which only the end is seen here: it stayed given up for ever.
+#[test]
+fn damage_that_is_found_after_a_rebuild_begins_another_whatever_was_seen_between() {
+    let (mut leader, mut follower) = stored();
+    let base = second_segment(&follower);
+    damage(&follower, base);
+    assert_eq!(find(&mut follower, base), [Repair::Damaged(P)]);
+    leader.assume(lead_of(&[1, 2], 2, &[1]));
+    follower.assume(rebuild(1, 2));
+    settle(&mut follower, &mut leader);
+    assert_eq!(repairs(&mut follower), [Repair::Begun(P), Repair::Rebuilt(P, DIRECTORY_ID)]);
+    follower.rig.pass(100_000);
+    damage(&follower, base);
+    assert_eq!(
+        find(&mut follower, base),
+        [Repair::Damaged(P)],
+        "it is other damage, though at the same place"
+    );
+    // In the same term nothing may be cut: what it has fetched in it counts.
+    follower.assume(rebuild(1, 2));
+    assert_eq!((follower.ends().3, repairs(&mut follower)), (24, vec![]));
+    leader.assume(lead_of(&[1, 2], 3, &[1]));
+    follower.assume(rebuild(1, 3));
+    assert_eq!(follower.ends().3, base);
+    settle(&mut follower, &mut leader);
+    assert_eq!(repairs(&mut follower), [Repair::Begun(P), Repair::Rebuilt(P, DIRECTORY_ID)]);
+    assert_eq!(whole(&follower), whole(&leader));
+}
+
+#[test]
+fn a_damaged_replica_that_has_to_lead_keeps_what_it_has_and_tells_where_it_is() {
+    let (_, mut damaged) = stored();
+    let base = second_segment(&damaged);
+    damage(&damaged, base);
+    assert_eq!(find(&mut damaged, base), [Repair::Damaged(P)]);
+    damaged.assume(rebuild(-1, 2));
+    damaged.assume(lead(3, &[2]));
+    assert_eq!(damaged.ends().3, 24);
+    assert_eq!(repairs(&mut damaged), [Repair::Rebuilt(P, DIRECTORY_ID), Repair::Damaged(P)]);
+    damaged.assume(lead(3, &[2]));
+    assert_eq!(repairs(&mut damaged), []);
+}
+
+/// What is cut off is removed by somebody else: a shard renames at most.
+#[test]
+fn a_cut_removes_no_files_on_the_shard() {
+    let (mut leader, mut follower) = stored();
+    let deleted = |node: &Node| {
+        let names = node.disk.list(Path::new("/data/topic1-0")).unwrap();
+        names.iter().filter(|entry| entry.name.ends_with(".log.deleted")).count()
+    };
+    let segments = follower.partition.view().segment_count();
+    assert_eq!(deleted(&follower), 0);
+    leader.assume(lead_of(&[1, 2], 2, &[1]));
+    follower.assume(rebuild(1, 2));
+    assert_eq!(deleted(&follower), segments);
+    settle(&mut follower, &mut leader);
+    follower.rig.directory.remove_doomed(crate::types::MonotonicMs(i64::MAX));
+    assert_eq!(deleted(&follower), 0);
     assert_eq!(whole(&follower), whole(&leader));
 }
 

@@ -115,7 +115,10 @@ impl Hosted {
     pub(super) fn assume(&mut self, role: RoleSpec, desk: &mut Desk) {
         match role {
             RoleSpec::Rebuild(term) => return self.rebuild(term, desk),
-            RoleSpec::Lead(registration) => self.lead(&registration, desk),
+            RoleSpec::Lead(registration) => {
+                self.end_rebuild(desk);
+                self.lead(&registration, desk);
+            }
             RoleSpec::Follow(term) => self.follow(term, desk),
         }
         self.rebuild = Rebuild::None;
@@ -442,6 +445,10 @@ impl Hosted {
             }
             HostedRole::Following(_) => self.tell_wants(desk),
             HostedRole::None => {}
+        }
+        if let Some(doomed) = self.log.take_doomed() {
+            // Whoever reads what was cut off has to come again anyway.
+            self.partition.directory.doom(doomed, desk.now.monotonic);
         }
         let view = self.log.view();
         self.partition.waiters.publish(self.ledger.settle(&view));

@@ -22,6 +22,8 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repair {
     Damaged(TopicIdPartition),
+    /// What was damaged is cut off.
+    Begun(TopicIdPartition),
     /// It has what is committed, in the log directory with this id.
     Rebuilt(TopicIdPartition, DirectoryId),
 }
@@ -49,6 +51,7 @@ impl Repairs {
     pub fn note(&mut self, repair: Repair) {
         match repair {
             Repair::Damaged(id) => self.open.entry(id).or_default().is_damaged = true,
+            Repair::Begun(id) => drop(self.open.remove(&id)),
             // Whatever damage was known before is gone with what was cut.
             Repair::Rebuilt(id, directory) => {
                 let rebuilt_in = Some(directory);
@@ -79,8 +82,10 @@ impl Repairs {
                 return false;
             };
             let is_lost = partition.directory(me) == Some(directory_id::LOST);
+            // One that leads because nobody else was left is in none that is known.
+            let is_nowhere = is_lost || partition.directory(me) == Some(directory_id::UNASSIGNED);
             match state.rebuilt_in {
-                Some(directory) if is_lost => due.take_back.push((*id, directory)),
+                Some(directory) if is_nowhere => due.take_back.push((*id, directory)),
                 _ => state.rebuilt_in = None,
             }
             if state.is_damaged && !is_lost && can_do_without(image, me, partition) {

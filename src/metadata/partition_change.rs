@@ -46,6 +46,8 @@ pub(super) struct PartitionChange<'a> {
     elr: Vec<NodeId>,
     recovery: LeaderRecoveryState,
     begins_term: bool,
+    /// A leader that may be in no directory now, but has said that it has a log.
+    found: Option<NodeId>,
 }
 
 /// What an election found.
@@ -81,6 +83,7 @@ impl<'a> PartitionChange<'a> {
             elr: partition.elr.clone(),
             recovery: partition.leader_recovery_state,
             begins_term: false,
+            found: None,
         }
     }
 
@@ -95,9 +98,11 @@ impl<'a> PartitionChange<'a> {
         self
     }
 
-    /// The replicas that could lead if it did not matter what they have.
+    /// The replicas that could lead if it did not matter what they have. Those in no directory among them: they were given up for
+    /// their damage, and lead if nobody else's log reaches as far; or their directory has failed, and they will not answer.
     pub(super) fn candidates(&self) -> Vec<NodeId> {
-        self.replicas.iter().copied().filter(|replica| self.may_lead(*replica)).collect()
+        let is_lost = |replica| self.directory(replica) == directory_id::LOST && self.lives(replica);
+        self.replicas.iter().copied().filter(|replica| self.may_lead(*replica) || is_lost(*replica)).collect()
     }
 
     /// Any replica may lead if the topic says so, and there is no choice.
@@ -193,13 +198,18 @@ impl<'a> PartitionChange<'a> {
 
     /// Whether a replica is on a broker that lives, in a directory that is online.
     fn may_lead(&self, replica: NodeId) -> bool {
+        let broker = self.image.brokers.get(replica);
+        self.lives(replica) && broker.is_some_and(|broker| broker.has_online(self.directory(replica)))
+    }
+
+    fn lives(&self, replica: NodeId) -> bool {
         let Some(broker) = self.image.brokers.get(replica) else { return false };
         let lives = match self.broker {
             Some(BrokerChange::Returns(id)) if id == replica => true,
             Some(change) if change.leaving() == Some(replica) => false,
             _ => broker.is_active(),
         };
-        lives && self.replicas.contains(&replica) && broker.has_online(self.directory(replica))
+        lives && self.replicas.contains(&replica)
     }
 
     fn elect(&self) -> Elected {
@@ -226,10 +236,14 @@ impl<'a> PartitionChange<'a> {
 
     /// A leader that may lack what was committed.
     fn elect_unclean(&self) -> Option<NodeId> {
-        let live = self.candidates();
+        let live: Vec<NodeId> =
+            self.replicas.iter().copied().filter(|replica| self.may_lead(*replica)).collect();
         let last_known = self.last_known_leader().filter(|replica| live.contains(replica));
         match self.election {
-            Election::Unclean => self.farthest(&live, last_known).or(last_known).or(live.first().copied()),
+            Election::Unclean => {
+                let farthest = self.farthest(&self.candidates(), last_known);
+                farthest.or(last_known).or(live.first().copied())
+            }
             Election::UncleanIfOnly if live.len() == 1 => live.first().copied(),
             Election::UncleanIfOnly | Election::Online | Election::Preferred => last_known,
         }
@@ -269,6 +283,7 @@ impl<'a> PartitionChange<'a> {
             record.leader = elected.leader.0;
         }
         if elected.unclean {
+            self.found = Some(elected.leader);
             // Whatever the others have beyond the new leader's log is lost.
             self.isr = vec![elected.leader];
             self.recovery = LeaderRecoveryState::Recovering;
@@ -336,6 +351,8 @@ impl<'a> PartitionChange<'a> {
     /// Where a replica is, or where a new one is to be.
     fn directory(&self, replica: NodeId) -> DirectoryId {
         let of_new = || self.image.brokers.get(replica).map(BrokerRegistration::directory_for_new_replica);
-        self.before.directory(replica).or_else(of_new).unwrap_or(directory_id::MIGRATING)
+        let known = self.before.directory(replica);
+        let known = known.filter(|known| *known != directory_id::LOST || self.found != Some(replica));
+        known.or_else(of_new).unwrap_or(directory_id::MIGRATING)
     }
 }

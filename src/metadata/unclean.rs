@@ -3,7 +3,8 @@
 //!
 //! Of the replicas that live the one with the highest leader epoch wins, and among those the one whose log is longest: it
 //! loses the least. That takes asking, which is not done here: [`Leaderless`] says whom, the answers come as [`LogEnds`].
-//! Where nobody has answered, the first replica wins. Invariant: nobody leads who does not live.
+//! Where nobody has answered, the first replica wins. One that was given up for its damage is asked like the others, and leads
+//! only if it has answered: it is better than none, and what is damaged is not served. Invariant: nobody leads who does not live.
 
 use super::election::{ElectionDefaults, unclean_is_allowed};
 use super::partition_change::{Election, PartitionChange};

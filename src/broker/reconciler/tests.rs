@@ -17,7 +17,7 @@ use crate::storage::log::Budgets;
 use crate::storage::sim_disk::{FaultOn, SimDisk};
 use crate::types::{Offset, TopicPartition, Uuid, directory_id};
 use crate::wire::messages::StrBytes;
-use crate::wire::messages::metadata::{PartitionRecord, TopicRecord};
+use crate::wire::messages::metadata::{PartitionRecord, RegisterBrokerRecord, TopicRecord};
 
 const DIR: &str = "/data";
 
@@ -99,4 +99,55 @@ async fn the_checkpoints_say_nothing_of_an_older_topic_of_the_name_whatever_room
         assert!(!says_where_t_starts(&disk) && reconciler.partitions.get(&id(9, 0)).is_some());
         assert!(reconciler.dirs.directories()[0].is_online());
     }
+}
+
+/// Only a replica that the cluster does without is rebuilt, for that cuts its log. One in no directory may be needed all the same.
+#[tokio::test]
+async fn a_replica_is_rebuilt_only_where_nobody_may_need_what_it_has() {
+    let (reconciler, _to_do) = reconciler(&SimDisk::new());
+    let other = NodeId(ME.0 + 1);
+    let registration = |directory, leader: NodeId, isr: &[NodeId], elr: &[NodeId]| PartitionRegistration {
+        replicas: vec![ME, other],
+        directories: vec![directory, Uuid::from_u128(1000)],
+        isr: isr.to_vec(),
+        removing: Vec::new(),
+        adding: Vec::new(),
+        elr: elr.to_vec(),
+        lossy_epoch: crate::types::LeaderEpoch::UNKNOWN,
+        last_known_elr: Vec::new(),
+        leader,
+        leader_recovery_state: LeaderRecoveryState::Recovered,
+        leader_epoch: crate::types::LeaderEpoch(4),
+        partition_epoch: crate::types::PartitionEpoch(7),
+    };
+    let mut image = Image::default();
+    image.apply(&Record::from(RegisterBrokerRecord {
+        broker_id: ME.0,
+        broker_epoch: 5,
+        fenced: false,
+        ..RegisterBrokerRecord::default()
+    }));
+    let lost = directory_id::LOST;
+    for (of, rebuilds) in [
+        (registration(lost, other, &[other], &[]), true),
+        (registration(lost, NodeId::NONE, &[other], &[]), true),
+        (registration(lost, other, &[other, ME], &[]), false),
+        (registration(lost, NodeId::NONE, &[], &[ME]), false),
+        (registration(directory_id::UNASSIGNED, other, &[other], &[]), false),
+        (registration(Uuid::from_u128(77), other, &[other], &[]), false),
+    ] {
+        assert_eq!(is_given_up(&of, ME), rebuilds, "{of:?}");
+        assert!(!is_given_up(&of, other));
+        let name = TopicPartition::new("t", 0);
+        let role = reconciler.role(&Replica { id: id(1, 0), name, registration: of.clone() }, &image);
+        assert_eq!(matches!(role, RoleSpec::Rebuild(_)), rebuilds, "{of:?}: {role:?}");
+        assert!(matches!(role, RoleSpec::Rebuild(_) | RoleSpec::Follow(_)));
+        // Its leader must not take it in while it is cut.
+        let standing = standing(ME, &of, &image);
+        assert_eq!(matches!(standing, BrokerStanding::Fenced(_)), rebuilds, "{of:?}: {standing:?}");
+    }
+    // Who leads has nobody to be rebuilt from.
+    let leads = registration(lost, ME, &[ME], &[]);
+    let replica = Replica { id: id(1, 0), name: TopicPartition::new("t", 0), registration: leads };
+    assert!(matches!(reconciler.role(&replica, &image), RoleSpec::Lead(_)));
 }

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 use super::offsets::{OffsetCheckpoint, read_offsets, write_offsets};
 use crate::storage::disk::{self, Disk, remove_if_exists};
@@ -24,7 +24,14 @@ pub type Offsets = Vec<(TopicPartition, Offset)>;
 pub struct OffsetFiles {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    files: Mutex<[OffsetFile; OffsetCheckpoint::ALL.len()]>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: [OffsetFile; OffsetCheckpoint::ALL.len()],
+    /// Above these nothing is said. One for each [`Lowered`].
+    ceilings: Offsets,
 }
 
 /// What one of the files may say, in the order of the partitions.
@@ -35,41 +42,58 @@ struct OffsetFile {
     is_written: bool,
 }
 
-/// Nothing is said of a partition above an offset until this is dropped.
+/// Nothing is said of a partition above an offset until this is dropped. Other partitions are none the worse for it.
 #[derive(Debug)]
 #[must_use = "what is said may rise again as soon as it is dropped"]
 pub struct Lowered<'a> {
-    _files: MutexGuard<'a, [OffsetFile; OffsetCheckpoint::ALL.len()]>,
+    files: &'a OffsetFiles,
+    ceiling: (TopicPartition, Offset),
+}
+
+impl Drop for Lowered<'_> {
+    fn drop(&mut self) {
+        let mut state = locked(&self.files.state);
+        if let Some(at) = state.ceilings.iter().position(|ceiling| *ceiling == self.ceiling) {
+            state.ceilings.swap_remove(at);
+        }
+    }
 }
 
 impl OffsetFiles {
     /// Reads the files of a log directory.
     pub fn read(disk: Arc<dyn Disk>, dir: &Path) -> io::Result<OffsetFiles> {
-        let mut files: [OffsetFile; OffsetCheckpoint::ALL.len()] = Default::default();
+        let mut state = State::default();
         for which in OffsetCheckpoint::ALL {
             let mut says: Offsets = read_offsets(&*disk, dir, which)?.into_iter().collect();
             says.sort_unstable();
-            files[which as usize] = OffsetFile { says, is_written: false };
+            state.files[which as usize] = OffsetFile { says, is_written: false };
         }
-        Ok(OffsetFiles { disk, dir: dir.to_owned(), files: Mutex::new(files) })
+        Ok(OffsetFiles { disk, dir: dir.to_owned(), state: Mutex::new(state) })
     }
 
     /// What a file says of a partition.
     pub fn said(&self, which: OffsetCheckpoint, partition: &TopicPartition) -> Option<Offset> {
-        let file = &locked(&self.files)[which as usize];
+        let file = &locked(&self.state).files[which as usize];
         file.position(partition).map(|at| file.says[at].1)
     }
 
     /// Has a file say what `gather` makes of what it says, unless it does. `gather` is called when nobody else changes the
-    /// file, so what it finds is not older than what is there. True when the file was written.
+    /// file, so what it finds is not older than what is there; what is above a ceiling comes down to it. True when the file
+    /// was written.
     pub fn write(
         &self,
         which: OffsetCheckpoint,
         gather: impl FnOnce(&[(TopicPartition, Offset)]) -> Offsets,
     ) -> io::Result<bool> {
-        let mut files = locked(&self.files);
+        let mut state = locked(&self.state);
+        let State { files, ceilings } = &mut *state;
         let file = &mut files[which as usize];
         let mut says = gather(&file.says);
+        for (of, offset) in says.iter_mut().filter(|_| !ceilings.is_empty()) {
+            for (_, ceiling) in ceilings.iter().filter(|(partition, _)| partition == of) {
+                *offset = (*offset).min(*ceiling);
+            }
+        }
         says.sort_unstable();
         if file.is_written && file.says == says {
             return Ok(false);
@@ -79,9 +103,9 @@ impl OffsetFiles {
 
     /// Takes back what is said of a partition above `to`. Durable when it returns.
     pub fn lower(&self, partition: &TopicPartition, to: Offset) -> io::Result<Lowered<'_>> {
-        let mut files = locked(&self.files);
+        let mut state = locked(&self.state);
         for which in OffsetCheckpoint::ALL {
-            let file = &mut files[which as usize];
+            let file = &mut state.files[which as usize];
             let Some(at) = file.position(partition).filter(|at| file.says[*at].1 > to) else { continue };
             let mut says = file.says.clone();
             says[at].1 = to;
@@ -91,13 +115,15 @@ impl OffsetFiles {
                 result => result?,
             }
         }
-        Ok(Lowered { _files: files })
+        let ceiling = (partition.clone(), to);
+        state.ceilings.push(ceiling.clone());
+        Ok(Lowered { files: self, ceiling })
     }
 
     /// Whether something is said of a partition above `end`.
     pub fn exceed(&self, partition: &TopicPartition, end: Offset) -> bool {
-        let files = locked(&self.files);
-        files.iter().any(|file| file.position(partition).is_some_and(|at| file.says[at].1 > end))
+        let state = locked(&self.state);
+        state.files.iter().any(|file| file.position(partition).is_some_and(|at| file.says[at].1 > end))
     }
 
     fn replace(&self, which: OffsetCheckpoint, file: &mut OffsetFile, says: Offsets) -> io::Result<()> {
@@ -187,6 +213,26 @@ mod tests {
         for which in OffsetCheckpoint::ALL {
             assert_eq!(said(&disk, which), [5, 2, 7]);
         }
+    }
+
+    /// A cut takes its time, and the logs beside it go on.
+    #[test]
+    fn while_one_partition_is_held_down_the_others_rise_and_are_lowered() {
+        let disk = SimDisk::new();
+        let files = files(&disk);
+        let which = OffsetCheckpoint::RecoveryPoint;
+        say(&files, which, &[5, 6, 7]).unwrap();
+        let held = files.lower(&partition(1), Offset(3)).unwrap();
+        let twice = files.lower(&partition(1), Offset(2)).unwrap();
+        drop(files.lower(&partition(2), Offset(1)).unwrap());
+        assert!(say(&files, which, &[8, 9, 9]).unwrap());
+        assert_eq!(said(&disk, which), [8, 2, 9]);
+        drop(twice);
+        assert!(say(&files, which, &[8, 9, 9]).unwrap());
+        assert_eq!(said(&disk, which), [8, 3, 9]);
+        drop(held);
+        assert!(say(&files, which, &[8, 9, 9]).unwrap());
+        assert_eq!(said(&disk, which), [8, 9, 9]);
     }
 
     #[test]

@@ -146,6 +146,8 @@ pub struct Log {
     touched: bool,
     /// Grows with each truncation, so that a flush that began before one does not count after it.
     truncations: u32,
+    /// Where segments began that were cut off, and whose files wait to be removed.
+    cut_off: Vec<Offset>,
     failure: Option<Arc<str>>,
     recovered: Recovered,
     views: LogViews,
@@ -320,6 +322,7 @@ impl Log {
             truncations: self.truncations,
             epochs: self.epochs.clone(),
             segments: self.segments.clone(),
+            active_size: self.active().size(),
             tail: self.tail.clone(),
         }
     }

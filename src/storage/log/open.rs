@@ -239,6 +239,7 @@ fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: 
         log_end,
         truncations: 0,
         epochs: epochs.clone(),
+        active_size: segments.last().map_or(0, |segment| segment.size()),
         segments: segments.clone(),
         tail: tail.clone(),
     });
@@ -258,6 +259,7 @@ fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: 
         // A closed log with snapshots has one of its end.
         touched,
         truncations: 0,
+        cut_off: Vec::new(),
         failure: None,
         recovered,
         views,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::damage::{Damage, check_offsets};
 use super::segment::Segment;
-use super::view::segment_of;
+use super::view::{segment_of, shown_size};
 use crate::storage::disk::DiskFile;
 use crate::types::Offset;
 use crate::wire::batch::{BatchError, BatchHeader, HEADER_LEN};
@@ -28,6 +28,7 @@ const SLACK: usize = 8 << 10;
 #[derive(Debug)]
 pub struct ColdRead {
     pub(super) segments: Arc<[Arc<Segment>]>,
+    pub(super) active_size: u64,
     pub(super) log_end: Offset,
     pub(super) truncations: u32,
     pub(super) from: Offset,
@@ -73,7 +74,7 @@ impl ColdRead {
     }
 
     fn read_from(&self, segment: &Arc<Segment>, start: u64) -> io::Result<Option<Bytes>> {
-        let size = segment.size();
+        let size = shown_size(&self.segments, self.active_size, segment);
         let file = segment.log_file().get()?;
         let wanted = self.max_bytes.max(HEADER_LEN).saturating_add(SLACK);
         let wanted = wanted.min(to_usize(size.saturating_sub(start)));

@@ -257,6 +257,13 @@ impl Segment {
         Ok(())
     }
 
+    /// The same for a segment at the end of the log, the batches first: after a crash in between, what is left of it is no segment.
+    pub fn mark_cut(&self) -> io::Result<()> {
+        self.note_out();
+        self.log.restage(Stage::Deleted)?;
+        self.mark_deleted()
+    }
+
     /// The same for a segment in whose place another comes, which begins like it.
     pub fn mark_replaced(&self) -> io::Result<()> {
         self.note_out();

@@ -110,7 +110,7 @@ pub(super) fn batch(timestamps: &[i64], value: &[u8], compression: Compression) 
     builder.build().unwrap()
 }
 
-fn placed(batch: &Bytes, base: Offset, epoch: LeaderEpoch) -> Bytes {
+pub(super) fn placed(batch: &Bytes, base: Offset, epoch: LeaderEpoch) -> Bytes {
     let mut header = BatchHeader::parse(batch).unwrap();
     (header.base_offset, header.leader_epoch) = (base, epoch);
     [&header.encode()[..], &batch[HEADER_LEN..]].concat().into()

@@ -1,7 +1,8 @@
 //! Cutting a log: at its end (a follower drops what its leader does not have), at its start (records were deleted), or whole
 //! (a follower starts over).
 //!
-//! Invariants: what is cut is unreachable through views before its files go, and no checkpoint speaks of it then.
+//! Invariants: what is cut is unreachable through views before its files go, and no checkpoint speaks of it then; a cut renames
+//! files, and somebody else removes them.
 
 use std::io;
 use std::sync::Arc;
@@ -100,7 +101,7 @@ impl Log {
             flushed: flushed.min(offset),
             log_end: offset,
         });
-        self.remove_now(&doomed)?;
+        self.take_out(&doomed)?;
         last.truncate(offset, position)?;
         self.forget_producers(offset, now)?;
         self.cut_changes.note();
@@ -165,7 +166,7 @@ impl Log {
 
     fn start_over(&mut self, start: Offset, now: TimestampMs) -> io::Result<()> {
         let doomed = self.segments.to_vec();
-        self.remove_now(&doomed)?;
+        self.take_out(&doomed)?;
         self.snapshots.retain(&self.place, |_| false)?;
         self.producers.become_state(ProducerState::new(start));
         self.segments = [Arc::new(Segment::create(self.place.clone(), start)?)].into();
@@ -209,15 +210,18 @@ impl Log {
         Ok(Some(Doomed::new(self.place.clone(), bases)))
     }
 
-    /// Removes segments from the newest to the oldest, so that a crash leaves no gap.
-    fn remove_now(&mut self, doomed: &[Arc<Segment>]) -> io::Result<()> {
+    /// The segments that cuts have taken out since it was asked last.
+    pub fn take_doomed(&mut self) -> Option<Doomed> {
+        let bases = std::mem::take(&mut self.cut_off);
+        (!bases.is_empty()).then(|| Doomed::new(self.place.clone(), bases))
+    }
+
+    /// Gives the files of segments other names, from the newest to the oldest, so that a crash leaves no gap. To remove large ones
+    /// takes longer than those who append should wait.
+    fn take_out(&mut self, doomed: &[Arc<Segment>]) -> io::Result<()> {
         for segment in doomed.iter().rev() {
-            segment.note_out();
-            for kind in
-                [Kind::Log, Kind::OffsetIndex, Kind::TimeIndex, Kind::TxnIndex, Kind::ProducerSnapshot]
-            {
-                self.place.remove(FileName::live(segment.base(), kind))?;
-            }
+            segment.mark_cut()?;
+            self.cut_off.push(segment.base());
         }
         if !doomed.is_empty() {
             self.place.sync()?;

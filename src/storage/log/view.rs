@@ -31,6 +31,8 @@ pub struct LogView {
     pub(super) truncations: u32,
     pub(super) epochs: EpochCache,
     pub(super) segments: Arc<[Arc<Segment>]>,
+    /// How much of the newest segment lies below `log_end`: it grows while this does not.
+    pub(super) active_size: u64,
     pub(super) tail: Arc<TailCache>,
 }
 
@@ -72,8 +74,16 @@ impl LogView {
         if let Some(batches) = self.tail.read(from, max_bytes, upto, min_one_batch) {
             return Ok(ReadPlan::Ready(batches));
         }
-        let (segments, log_end, truncations) = (self.segments.clone(), self.log_end, self.truncations);
-        Ok(ReadPlan::Cold(ColdRead { segments, log_end, truncations, from, max_bytes, upto, min_one_batch }))
+        Ok(ReadPlan::Cold(ColdRead {
+            segments: self.segments.clone(),
+            active_size: self.active_size,
+            log_end: self.log_end,
+            truncations: self.truncations,
+            from,
+            max_bytes,
+            upto,
+            min_one_batch,
+        }))
     }
 
     pub fn epochs(&self) -> &EpochCache {
@@ -93,6 +103,13 @@ impl LogView {
     pub fn segment_count(&self) -> usize {
         self.segments.len()
     }
+}
+
+/// How much of a segment a view shows. What was appended since lies beyond its end, and is no damage because of that: a log can end
+/// in a gap, where a reader looks for what comes next.
+pub(super) fn shown_size(segments: &[Arc<Segment>], active_size: u64, segment: &Arc<Segment>) -> u64 {
+    let is_active = segments.last().is_some_and(|last| Arc::ptr_eq(last, segment));
+    if is_active { segment.size().min(active_size) } else { segment.size() }
 }
 
 /// The index of the segment that holds `offset`, or would.

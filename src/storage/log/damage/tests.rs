@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::names::{FileName, Kind};
-use super::super::tests::{DIR, batch, open_args, read_all};
+use super::super::tests::{DIR, batch, open_args, placed, read_all};
 use super::super::{LogConfig, LogView, Origin, ReadPlan};
 use super::*;
 use crate::storage::disk::{Disk, OpenMode, read_file};
@@ -199,4 +199,28 @@ fn everything_is_dropped_when_it_is_not_known_where_the_damage_is() {
     assert!(stored.log.note_damage(Damage::of(&error).unwrap()));
     stored.log.drop_damaged(NOW).unwrap();
     assert_eq!((stored.log.log_start(), stored.log.log_end()), (Offset(0), Offset(0)));
+}
+
+/// A log that was cut within a gap ends there. Who reads in it, and is overtaken by an append, has found nothing damaged.
+#[test]
+fn what_is_appended_behind_a_gap_while_somebody_reads_in_it_is_no_damage() {
+    let copy = |base| placed(&batch(&[1000], &[b'v'; 50], Compression::None), base, LeaderEpoch(0));
+    for ahead in [5, 8] {
+        let mut stored = Stored::new();
+        let last = stored.log.log_end();
+        let cut = last.plus(5);
+        stored.log.append_as_follower(&copy(last.plus(9)), LeaderEpoch(0), NOW).unwrap();
+        stored.log.truncate_to(cut, NOW).unwrap();
+        let overtaken = stored.log.view();
+        assert_eq!(overtaken.log_end, cut);
+        stored.log.append_as_follower(&copy(last.plus(ahead)), LeaderEpoch(0), NOW).unwrap();
+        stored.log.expire_tail(TimestampMs(i64::MAX));
+        for from in last.0..cut.0 {
+            assert_eq!(read(&overtaken, from, 1).unwrap(), [0; 0], "{from} {ahead}");
+            assert_eq!(read(&stored.log.view(), from, 1).unwrap().len(), stored.batch_len);
+        }
+        // What is wrong below its end is found all the same.
+        stored.damage(last.0 - 1, 3, 0x80);
+        assert!(Damage::of(&read(&overtaken, last.0 - 1, 1).unwrap_err()).is_some());
+    }
 }

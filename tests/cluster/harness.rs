@@ -78,6 +78,8 @@ impl Cluster {
                 ("log.dirs", dir.path().join(id.to_string()).display().to_string()),
                 ("num.shard.threads", "2".to_owned()),
                 ("default.replication.factor", size.to_string()),
+                // Records of tests are of 1970, and tests may be slow.
+                ("log.initial.task.delay.ms", "3600000".to_owned()),
             ];
             let own = own.into_iter().map(|(key, value)| (key.to_owned(), value));
             let more = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));

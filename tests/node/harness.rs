@@ -12,6 +12,9 @@ use tempfile::TempDir;
 use super::client::Client;
 use super::requests;
 
+/// Records of tests are of 1970. Where retention is not what is tested, it never comes to look, however slow a test is.
+const NO_RETENTION: (&str, &str) = ("log.initial.task.delay.ms", "3600000");
+
 pub struct TestNode {
     node: RunningNode,
     pub dir: TempDir,
@@ -26,6 +29,7 @@ impl TestNode {
             ("listeners", "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0"),
             ("num.shard.threads", "2"),
             ("log.dirs", dir.path().to_str().unwrap()),
+            NO_RETENTION,
         ];
         let pairs = own.iter().chain(settings);
         let overrides = pairs.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -40,6 +44,7 @@ impl TestNode {
         let settings = [
             ("listeners", "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0".to_owned()),
             ("log.dirs", paths.join(",")),
+            (NO_RETENTION.0, NO_RETENTION.1.to_owned()),
         ];
         let overrides = settings.map(|(key, value)| (key.to_owned(), value));
         TestNode::start_in(dir, overrides.into()).await

@@ -19,6 +19,7 @@ use super::mailbox::Message;
 use super::messages::{Host, RoleSpec};
 use super::partitions::{Partition, Partitions};
 use super::settings::TopicSettings;
+use crate::metadata::brokers::BrokerRegistration;
 use crate::metadata::reconcile::{Changes, Reconfigured, Replica, Stop, changes};
 use crate::metadata::topics::{LeaderRecoveryState, PartitionRegistration};
 use crate::metadata::{Image, ImageVersion};
@@ -358,11 +359,14 @@ fn is_given_up(of: &PartitionRegistration, me: NodeId) -> bool {
 }
 
 fn standing(node: NodeId, of: &PartitionRegistration, image: &Image) -> BrokerStanding {
-    // A replica that is being rebuilt cannot join.
-    let is_lost = is_given_up(of, node);
+    // A replica that is being rebuilt cannot join, nor one whose directory has failed, however far it had come.
+    let directory = of.directory(node).filter(|directory| *directory != directory_id::LOST);
+    let is_out = |broker: &BrokerRegistration| {
+        is_given_up(of, node) || directory.is_some_and(|directory| !broker.has_online(directory))
+    };
     match image.brokers.get(node) {
         None => BrokerStanding::Absent,
-        Some(broker) if broker.fenced || is_lost => BrokerStanding::Fenced(broker.epoch),
+        Some(broker) if broker.fenced || is_out(broker) => BrokerStanding::Fenced(broker.epoch),
         Some(broker) if broker.in_controlled_shutdown => BrokerStanding::Leaving(broker.epoch),
         Some(broker) => BrokerStanding::Active(broker.epoch),
     }

@@ -44,6 +44,8 @@ pub enum Ineligible {
     Fenced,
     #[error("given up because it was damaged, and not whole yet")]
     Lost,
+    #[error("in a log directory that has failed")]
+    DirectoryOffline,
     #[error("of epoch {current}, not {given}")]
     OtherEpoch { given: BrokerEpoch, current: BrokerEpoch },
 }
@@ -122,8 +124,7 @@ fn change(
     check_asker(partition, leader, proposal)?;
     check_isr(partition, leader, proposal)?;
     for &(broker, epoch) in &proposal.isr {
-        let is_lost = partition.directory(broker) == Some(directory_id::LOST);
-        let reason = ineligible(image, broker, epoch).or(is_lost.then_some(Ineligible::Lost));
+        let reason = ineligible(image, broker, epoch).or_else(|| out_of_reach(image, partition, broker));
         if let Some(reason) = reason {
             return Err(AlterPartitionError::IneligibleReplica { broker, reason });
         }
@@ -178,6 +179,16 @@ fn check_isr(
         }
         _ => Ok(()),
     }
+}
+
+/// Why the broker has not got the replica, although it runs. Its leader may not know yet, and remember how far it had come.
+fn out_of_reach(image: &Image, partition: &PartitionRegistration, broker: NodeId) -> Option<Ineligible> {
+    let directory = partition.directory(broker)?;
+    if directory == directory_id::LOST {
+        return Some(Ineligible::Lost);
+    }
+    let is_online = image.brokers.get(broker)?.has_online(directory);
+    (!is_online).then_some(Ineligible::DirectoryOffline)
 }
 
 fn ineligible(image: &Image, broker: NodeId, epoch: BrokerEpoch) -> Option<Ineligible> {

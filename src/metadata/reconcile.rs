@@ -141,7 +141,9 @@ fn id(topic_id: TopicId, partition: PartitionIndex) -> TopicIdPartition {
 
 /// The brokers whose part in an ISR may have changed.
 fn changed_brokers(before: &Image, after: &Image) -> BTreeSet<NodeId> {
-    let standing = |broker: &BrokerRegistration| (broker.epoch, broker.fenced, broker.in_controlled_shutdown);
+    let standing = |broker: &BrokerRegistration| {
+        (broker.epoch, broker.fenced, broker.in_controlled_shutdown, broker.directories.clone())
+    };
     let differs = |from: &Image, to: &Image| -> BTreeSet<NodeId> {
         let changed = from
             .brokers

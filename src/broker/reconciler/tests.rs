@@ -146,6 +146,19 @@ async fn a_replica_is_rebuilt_only_where_nobody_may_need_what_it_has() {
         let standing = standing(ME, &of, &image);
         assert_eq!(matches!(standing, BrokerStanding::Fenced(_)), rebuilds, "{of:?}: {standing:?}");
     }
+    // One whose directory has failed cannot be taken in either, however far its leader has seen it come.
+    let of = registration(Uuid::from_u128(77), other, &[other], &[]);
+    for (online, is_out) in [(77, false), (78, true)] {
+        image.apply(&Record::from(RegisterBrokerRecord {
+            broker_id: ME.0,
+            broker_epoch: 5,
+            fenced: false,
+            log_dirs: vec![Uuid::from_u128(online)],
+            ..RegisterBrokerRecord::default()
+        }));
+        let standing = standing(ME, &of, &image);
+        assert_eq!(matches!(standing, BrokerStanding::Fenced(_)), is_out, "{standing:?}");
+    }
     // Who leads has nobody to be rebuilt from.
     let leads = registration(lost, ME, &[ME], &[]);
     let replica = Replica { id: id(1, 0), name: TopicPartition::new("t", 0), registration: leads };

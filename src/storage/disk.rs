@@ -100,7 +100,7 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// [`will_read`](DiskFile::will_read), where it will be read. Advice, which changes no result.
     fn without_read_ahead(&self) {}
 
-    /// `len` bytes from `offset` will be read soon. Does not wait for them.
+    /// `len` bytes from `offset` will be read soon. Does not wait for them, unless the disk has too much to do already.
     fn will_read(&self, _offset: u64, _len: usize) {}
 
     /// Whether the file has no bytes.

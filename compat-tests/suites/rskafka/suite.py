@@ -1,5 +1,5 @@
 """The common script (lib/script.py) through rskafka, a small client in Rust: it has neither groups nor transactions, and no
-settings. Its own tests cannot be built from the crate: with the versions in its Cargo.lock rsasl does not compile."""
+settings. Its own tests cannot be built from the crate: rsasl, which they need, did not compile."""
 from lib import environments, script
 from lib.toolchain import HERE
 

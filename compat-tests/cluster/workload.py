@@ -3,6 +3,7 @@
 Two idempotent producers of confluent-kafka write all the time; franz-go and the Java client write small requests one after
 the other. Two consumers read along. Record values are unique: `PRODUCER PARTITION NUMBER`.
 """
+import logging
 import threading
 import time
 
@@ -47,15 +48,31 @@ class Task:
             raise self.failure
 
 
+class OutOfOrder(logging.Handler):
+    """Hears a producer of librdkafka say that batches were called out of order. It then goes on under a new epoch, and what it
+    had no answer for may be in the log twice."""
+
+    def __init__(self, errors):
+        super().__init__()
+        self.errors = errors
+
+    def emit(self, record):
+        message = record.getMessage()
+        if "skipped sequence numbers" in message and "ProduceRequest" in message:
+            self.errors.append(message)
+
+
 class Streamer:
     """An idempotent producer of confluent-kafka that sends a record now and then and waits for nothing."""
 
     def __init__(self, cluster, topic, name):
         self.topic, self.name, self.sends, self.number = topic, name, [], 0
         self.acknowledged_at, self.errors = [[] for _ in range(PARTITIONS)], []
+        log = logging.Logger(name, logging.DEBUG)
+        log.addHandler(OutOfOrder(self.errors))
         self.producer = Producer({
             "bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 2, "message.timeout.ms": 120_000,
-            "queue.buffering.max.messages": 2000, "error_cb": self._trouble, **QUICK})
+            "queue.buffering.max.messages": 2000, "error_cb": self._trouble, **QUICK, "debug": "eos", "log_level": 7}, logger=log)
         self.task = Task(self.step)
 
     def _trouble(self, error):

@@ -19,6 +19,7 @@ use super::messages::{
 use super::outbox::{Outbox, Outlets};
 use super::owed::{Answer, Owed};
 use super::partitions::{Leadership, Partition, Role};
+use super::turned_away::{Sent, TurnedAway};
 use crate::metadata::topics::name::is_internal;
 use crate::replica::{AckError, Acks, Effect, FollowerEffect, Leader, LogPosition, Registration};
 use crate::storage::log::producer_state::{ActiveProducer, Coordinated, FirstBatch, Guard};
@@ -72,6 +73,7 @@ pub(super) struct Hosted {
     pub(super) segments_flushed: usize,
     pub(super) last_append: MonotonicMs,
     pub(super) rebuild: Rebuild,
+    turned_away: TurnedAway,
     /// It is of a topic that coordinators keep their state in, which may use what is kept in reserve.
     is_internal: bool,
     /// It is on the list of partitions to settle at the end of the step.
@@ -101,6 +103,7 @@ impl Hosted {
             segments_flushed: view.segment_count(),
             last_append: desk.now.monotonic,
             rebuild: Rebuild::default(),
+            turned_away: TurnedAway::default(),
             is_internal,
             is_touched: false,
             log,
@@ -183,10 +186,12 @@ impl Hosted {
 
     pub(super) fn append(&mut self, append: Append, terms: AppendTerms, desk: &mut Desk) {
         let AppendTerms { acks, origin, deadline } = terms;
-        let written = match self.check_append(acks, desk) {
-            Ok(()) => self.write(&append.records, origin, append.coordinated, desk),
-            Err(refused) => Err(refused),
-        };
+        let sent = || Sent::of(&append.records).filter(|_| origin == Origin::Client);
+        let written = self
+            .check_append(acks, desk)
+            .and_then(|()| self.check_order(sent, desk))
+            .and_then(|()| self.write(&append.records, origin, append.coordinated, desk));
+        self.note_refusal(sent, &written, desk);
         match (written, acks) {
             (Err(error), _) => append.reply.answer(Err(error)),
             (Ok((_, produced)), None) => append.reply.answer(Ok(produced)),
@@ -235,6 +240,27 @@ impl Hosted {
             return Err(ProduceError::NotLeader);
         }
         acks.map_or(Ok(()), |acks| leader.check_append(acks)).map_err(ProduceError::NotEnoughReplicas)
+    }
+
+    /// What comes behind a batch that was turned away is not taken before that one.
+    fn check_order(&mut self, sent: impl Fn() -> Option<Sent>, desk: &Desk) -> Result<(), ProduceError> {
+        if self.turned_away.is_empty() {
+            return Ok(());
+        }
+        sent().map_or(Ok(()), |sent| self.turned_away.check(sent, self.log.producers(), desk.now.monotonic))
+    }
+
+    fn note_refusal<T>(
+        &mut self,
+        sent: impl Fn() -> Option<Sent>,
+        result: &Result<T, ProduceError>,
+        desk: &Desk,
+    ) {
+        if let Err(error) = result
+            && let Some(sent) = sent()
+        {
+            self.turned_away.note(sent, error, desk.now.monotonic);
+        }
     }
 
     /// Writes one batch to the log. Gives where it ends, and what is told of it.
@@ -327,15 +353,18 @@ impl Hosted {
     pub(super) fn begin_verification(
         &mut self,
         batch: &FirstBatch,
-        now: TimestampMs,
+        desk: &Desk,
     ) -> Result<Option<Guard>, ProduceError> {
-        match &self.role {
-            HostedRole::Leading(_) => {
-                let began = self.log.begin_verification(batch, now);
+        let sent = || Some(Sent::from(batch));
+        let began = match &self.role {
+            HostedRole::Leading(_) => self.check_order(sent, desk).and_then(|()| {
+                let began = self.log.begin_verification(batch, desk.now.wall);
                 began.map_err(|error| ProduceError::Append(AppendError::Producer(error)))
-            }
+            }),
             _ => Err(ProduceError::NotLeader),
-        }
+        };
+        self.note_refusal(sent, &began, desk);
+        began
     }
 
     /// The producers that this replica remembers.
@@ -402,8 +431,10 @@ impl Hosted {
     pub(super) fn sweep(&mut self, now: Now, kept_ms: i64) -> bool {
         self.log.expire_tail(now.wall.minus(kept_ms));
         self.log.expire_producers(now.wall);
+        self.turned_away.forget(now.monotonic);
         self.tell_forgotten_producers();
-        self.last_append.plus(kept_ms) > now.monotonic || !self.log.producers().is_empty()
+        let is_idle = self.last_append.plus(kept_ms) <= now.monotonic && self.turned_away.is_empty();
+        !is_idle || !self.log.producers().is_empty()
     }
 
     /// One line between two sweeps, however many producer ids clients use up.

@@ -1,7 +1,7 @@
 //! Layer 3: drivers around the pure cores: the only place where cores meet threads and disk.
 //!
 //! In reading order: `messages` (what shards are asked), `shard` with `hosted` and `following` (a partition's log and core joined),
-//! `owed`, `ledger` and `outbox`; `mailbox` (its thread), `flusher` and `directory`; `partitions` (where handlers find a partition),
+//! `owed`, `turned_away`, `ledger` and `outbox`; `mailbox` (its thread), `flusher` and `directory`; `partitions` (where handlers find a partition),
 //! `read_replicas`, `serving` and `waiters`; `coordinators` with `transactions`, put together in `coordination`; then what follows the metadata: `settings`, `dynamic_config`, `log_dirs`, `reconciler`, `lifecycle`,
 //! `producer_ids`; and `start`, which puts it together.
 
@@ -17,6 +17,7 @@ mod following;
 mod damaged;
 pub mod repairs;
 mod upkeep;
+mod turned_away;
 pub mod outbox;
 mod owed;
 mod ledger;

@@ -200,9 +200,8 @@ impl Shard {
     }
 
     fn begin_verification(&mut self, begin: BeginVerification) {
-        let now = self.desk.now.wall;
         let began = match self.hosted.get_mut(&begin.partition) {
-            Some(hosted) => hosted.begin_verification(&begin.batch, now),
+            Some(hosted) => hosted.begin_verification(&begin.batch, &self.desk),
             None => Err(self.absent(&begin.partition, ProduceError::Offline, ProduceError::NotHosted)),
         };
         self.plan_sweep();

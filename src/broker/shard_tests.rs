@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 
 use super::lease::{LEASE_MS, Lease};
@@ -13,8 +14,8 @@ use super::rig::{ME, Rig, follow, id, lead, lead_of, readable, records, replica_
 use super::waiters::{Bound, FetchWaiter};
 use crate::replica::{AckError, Acks};
 use crate::storage::disk::RealDisk;
-use crate::storage::log::LogConfig;
-use crate::types::{LeaderEpoch, NodeId, Offset, ProducerEpoch, ProducerId};
+use crate::storage::log::{AppendError, LogConfig};
+use crate::types::{LeaderEpoch, NodeId, Offset, ProducerEpoch, ProducerId, TimestampMs};
 use crate::wire::batch_builder::BatchBuilder;
 
 type Answers = Option<Vec<Result<Produced, ProduceError>>>;
@@ -447,5 +448,57 @@ fn expired_producers_are_looked_for_as_often_as_is_set() {
         // Half a minute passes between two looks at the most.
         rig.pass(29_000);
         assert_eq!(known(&mut rig), 0);
+    }
+}
+
+/// A batch of an idempotent producer with one record.
+fn sent(sequence: i32) -> Bytes {
+    let mut builder = BatchBuilder::new().producer(ProducerId(7), ProducerEpoch(0), sequence);
+    builder.push(TimestampMs(1000), None, Some(b"a"), &[]);
+    builder.build().unwrap()
+}
+
+/// A producer that has several batches under way must not be told that they are out of order, nor may a later one be taken first,
+/// when this broker begins to lead between two of them, is unfenced again, or the in-sync set is large enough again.
+#[test]
+fn batches_behind_one_that_was_turned_away_wait_for_it() {
+    let produce = |rig: &mut Rig, sequence| {
+        let produced = rig.produce(Some(Acks::All), vec![(id(1, 0), sent(sequence))]);
+        rig.flush();
+        now(produced).expect("answered").remove(0)
+    };
+    for is_known in [false, true] {
+        let (_dir, mut rig) = rig();
+        let lease = Lease::expired();
+        lease.renew(rig.now.monotonic);
+        rig.shard = rig.shard.with_lease(lease.clone());
+        rig.host(id(1, 0), LogConfig::default(), lead_of(&[1, 2], 1, &[1]));
+        let first = if is_known {
+            assert_eq!(produce(&mut rig, 0).expect("appended").base_offset, Offset(0));
+            1
+        } else {
+            0
+        };
+
+        rig.tell(Message::Assume(id(1, 0), follow(2, 2)));
+        assert!(matches!(produce(&mut rig, first), Err(ProduceError::NotLeader)));
+        rig.tell(Message::Assume(id(1, 0), lead_of(&[1, 2], 3, &[1])));
+        assert!(matches!(produce(&mut rig, first + 1), Err(ProduceError::NotLeader)));
+        assert!(matches!(produce(&mut rig, first + 2), Err(ProduceError::NotLeader)));
+        assert!(produce(&mut rig, first).is_ok());
+        assert!(produce(&mut rig, first + 1).is_ok());
+
+        let log = Arc::new(LogConfig::default());
+        let mut settings = replica_config(&log);
+        settings.leader.min_insync_replicas = 2;
+        rig.tell(Message::Configure(id(1, 0), log.clone(), settings));
+        assert!(matches!(produce(&mut rig, first + 2), Err(ProduceError::NotEnoughReplicas(_))));
+        settings.leader.min_insync_replicas = 1;
+        rig.tell(Message::Configure(id(1, 0), log, settings));
+        assert!(matches!(produce(&mut rig, first + 3), Err(ProduceError::NotEnoughReplicas(_))));
+        assert_eq!(produce(&mut rig, first + 2).expect("appended").base_offset.0, i64::from(first) + 2);
+        // A batch that is missing for another reason is.
+        let refused = produce(&mut rig, first + 4);
+        assert!(matches!(refused, Err(ProduceError::Append(AppendError::Producer(_)))), "{refused:?}");
     }
 }

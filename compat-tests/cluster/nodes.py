@@ -40,6 +40,7 @@ class Cluster:
 
     def start(self):
         environment = {**os.environ, "CLUSTER_ID": CLUSTER_ID}
+        self._tell(op="nodes", nodes=self.ids)
         for broker in self.nodes.values():
             broker.environment = environment
             if self.command[-1] == "--config":

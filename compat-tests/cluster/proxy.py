@@ -4,6 +4,7 @@ A program of its own, so that it is as quick as Python is. It listens where the 
 connection on to where they really do. Who has opened a connection is found out by its port: the process that has the other
 end is one of the nodes, or else a client (named 0). Standard input has one command a line, as JSON:
 
+    {"op": "nodes", "nodes": [1, 2, 3]}    these will be there
     {"op": "node", "node": 1, "pid": 4711, "ports": {"20001": 20002}}   node 1 is this process and listens at these ports
     {"op": "down", "node": 1}              nobody listens there: connections are refused, as when the process has ended
     {"op": "cut", "from": [0, 2], "to": [1]}    nothing passes on connections that 0 or 2 opened to 1, and none are closed
@@ -29,6 +30,7 @@ NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST = 4, 20, 1
 class Proxy:
     def __init__(self):
         self.pids, self.servers, self.pairs, self.cuts = {}, {}, set(), set()
+        self.unknown = set()  # nodes that may run already, as processes that nobody has told yet
         self.passing = asyncio.Event()  # set whenever links may have changed
 
     def is_cut(self, source, target):
@@ -36,14 +38,18 @@ class Proxy:
 
     async def carry_out(self, command):
         op = command["op"]
-        if op == "node":
+        if op == "nodes":
+            self.unknown = set(command["nodes"])
+        elif op == "node":
             node = command["node"]
             self.pids[node] = command["pid"]
+            self.unknown.discard(node)
             for outer, inner in command["ports"].items():
                 if (node, int(outer)) not in self.servers:
                     accept = lambda reader, writer, inner=inner: self.accept(node, inner, reader, writer)
                     self.servers[node, int(outer)] = await asyncio.start_server(accept, "127.0.0.1", int(outer), limit=CHUNK)
         elif op == "down":
+            self.unknown.add(command["node"])
             for key in [key for key in self.servers if key[0] == command["node"]]:
                 self.servers.pop(key).close()
         elif op == "cut":
@@ -103,10 +109,11 @@ class Proxy:
         for node, pid in self.pids.items():
             if has_socket(pid, inode):
                 return node
-        # A node opens connections within milliseconds of its start, before anybody has told its process id.
-        for pid in filter(str.isdigit, os.listdir("/proc")):
+        # A node opens connections within milliseconds of its start, before anybody has told its process id. To look through all
+        # processes takes long, and clients connect often.
+        for pid in filter(str.isdigit, os.listdir("/proc") if self.unknown else ()):
             node = node_of(pid)
-            if node and has_socket(pid, inode):
+            if node in self.unknown and has_socket(pid, inode):
                 return node
         return 0
 

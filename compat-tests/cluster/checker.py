@@ -33,7 +33,7 @@ class History:
     polls: dict = dataclasses.field(default_factory=dict)  # consumer -> [(partition, offset, value)] in its order
     final: dict = dataclasses.field(default_factory=dict)  # partition -> [(offset, value)], the whole log in the end
     caught_up: set = dataclasses.field(default_factory=set)  # consumers that should have read everything
-    plain: set = dataclasses.field(default_factory=set)  # producers that are not idempotent, who may leave duplicates
+    plain: set = dataclasses.field(default_factory=set)  # producers who may leave duplicates: not idempotent, or not to the end
 
 
 def check(history):

@@ -370,6 +370,7 @@ fn response(session: &FetchContext, round: Round) -> FetchResponse {
             high_watermark: Offset(data.high_watermark),
             log_start_offset: Offset(data.log_start_offset),
             has_advice: data.diverging_epoch.epoch >= 0,
+            counts_flushed: data.counts_flushed,
         };
         (key, told)
     });

@@ -56,6 +56,7 @@ fn told(read: &PartitionRead) -> Told {
             high_watermark: data.view.high_watermark,
             log_start_offset: data.view.log_start,
             has_advice: data.diverging.is_some() || data.preferred.is_some(),
+            counts_flushed: data.counts_flushed,
         },
         Err(error) => Told {
             error: *error,
@@ -63,6 +64,7 @@ fn told(read: &PartitionRead) -> Told {
             high_watermark: Offset::UNKNOWN,
             log_start_offset: Offset::UNKNOWN,
             has_advice: false,
+            counts_flushed: false,
         },
     }
 }

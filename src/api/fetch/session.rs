@@ -62,6 +62,9 @@ pub struct Told {
     pub log_start_offset: Offset,
     /// A preferred replica or a diverging epoch, which must always be told.
     pub has_advice: bool,
+    /// The leader waits for what its followers have synced. One that has something to sync must hear of it, also when its log
+    /// is complete and nothing else is new.
+    pub counts_flushed: bool,
 }
 
 /// How one request is to be answered.
@@ -283,7 +286,9 @@ impl Session {
     /// Records what the client is told; true if it is news.
     fn told(&mut self, key: &Key, told: &Told) -> bool {
         let Some(cached) = self.partitions.get_mut(key) else { return true };
-        let mut news = told.has_records || told.has_advice;
+        let FetchPartition { flushed, fetch_offset, .. } = cached.wanted;
+        let is_to_sync = told.counts_flushed && flushed.is_some_and(|flushed| flushed < fetch_offset);
+        let mut news = told.has_records || told.has_advice || is_to_sync;
         if cached.high_watermark != told.high_watermark {
             cached.high_watermark = told.high_watermark;
             news = true;
@@ -349,11 +354,35 @@ mod tests {
             high_watermark: Offset(high_watermark),
             log_start_offset: Offset::ZERO,
             has_advice: false,
+            counts_flushed: false,
         }
     }
 
     fn partitions(context: &FetchContext) -> Vec<i32> {
         context.partitions.iter().map(|(key, _)| key.1.0).collect()
+    }
+
+    /// A follower with all records to which nothing was said would never sync them, and never be in sync.
+    #[test]
+    fn a_follower_hears_again_and_again_that_it_is_to_sync_until_it_has() {
+        let sessions = FetchSessions::new(10, 1000);
+        let fetch = |epoch, flushed: i64| {
+            let mut request = request(i32::from(epoch > 0) * 7, epoch, &[0]);
+            let (fetch_offset, flushed) = (Offset(5), Some(Offset(flushed)));
+            request.partitions = vec![(key(0), FetchPartition { fetch_offset, flushed, ..wanted(0) })];
+            request
+        };
+        let waits = Told { counts_flushed: true, ..told(5, false) };
+        for (epoch, flushed, told, expected) in [
+            (0, 0, waits, true),
+            (1, 0, waits, true),
+            (2, 3, waits, true),
+            (3, 3, Told { counts_flushed: false, ..waits }, false),
+            (4, 5, waits, false),
+        ] {
+            let context = sessions.begin(fetch(epoch, flushed), 7, TimestampMs(0)).unwrap();
+            assert_eq!(context.must_tell(&[(&key(0), told)]), [expected], "epoch {epoch}");
+        }
     }
 
     #[test]

@@ -310,7 +310,7 @@ async fn idle_connections_are_closed_and_those_that_only_wait_are_idle() {
 #[tokio::test]
 async fn a_client_that_does_not_read_its_answers_is_idle() {
     let settings = [
-        ("connections.max.idle.ms", "50"),
+        ("connections.max.idle.ms", "1000"),
         ("connection.failed.authentication.delay.ms", "10"),
         ("max.connections", "1"),
     ];

@@ -1,5 +1,6 @@
-//! A partition some of whose records on disk are not what was written. The replica is given up when two others are in sync,
-//! and has its records from the leader again; else it stays as it is, and only what is damaged is not served.
+//! A partition some of whose records on disk are not what was written. They are had from another replica, and written where they
+//! were (`mending`). Where nobody has what fits, the replica is given up when two others are in sync, and has its records from
+//! the leader again; else it stays as it is, and only what is damaged is not served.
 //!
 //! Must not know the metadata. Invariant: the log is cut in a term of the leader in which nothing was fetched before, since a
 //! leader believes the farthest that a follower has told in its term; and only while the metadata has this replica in no
@@ -9,7 +10,7 @@ use super::hosted::{Desk, Hosted, HostedRole};
 use super::partitions::{Leadership, Role};
 use super::repairs::Repair;
 use crate::replica::Term;
-use crate::storage::log::{Damage, LogError};
+use crate::storage::log::{Damage, LogError, Patch, Unfit};
 use crate::types::{LeaderEpoch, NodeId, Offset};
 
 /// How far a replica is on its way to being whole again.
@@ -33,10 +34,20 @@ impl Hosted {
             let name = &self.partition.name;
             tracing::error!(
                 partition = %name,
-                "{damage}. This batch is not served; the replica is rebuilt where two others are in sync"
+                "{damage}. This batch is not served until it is had from another replica that is in sync"
             );
             desk.outbox.repair(Repair::Damaged(self.partition.id));
         }
+    }
+
+    /// Another replica has what is damaged here.
+    pub(super) fn mend(&mut self, patch: &Patch, desk: &mut Desk) -> Result<(), Unfit> {
+        let mended = self.log.mend(patch);
+        if let Err(error) = &mended {
+            self.note_failure(error, desk.now.monotonic);
+        }
+        self.dirty_since.get_or_insert(desk.now.monotonic);
+        mended.unwrap_or(Err(Unfit::Gone))
     }
 
     /// Follows, with records that cannot be trusted: those that are damaged and what follows them are to come from the leader.

@@ -3,18 +3,28 @@
 use std::io::IoSlice;
 use std::path::Path;
 
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+
+use super::clock;
+use super::mailbox::Message;
+use super::mending::{Attempt, Mender, Outcome};
 use super::messages::RoleSpec;
 use super::partitions::Partition;
 use super::repairs::Repair;
 use super::replication_tests::{Node, P, exchange, pair, produce, settle};
-use super::rig::{DIRECTORY_ID, follow, lead, lead_of};
-use super::serving::{ReadFrom, ReadRefused, read};
+use super::rig::{DIRECTORY_ID, follow, lead, lead_of, replica_config};
+use super::serving::{ReadFrom, ReadRefused, read, replica_view};
+use super::transactions::{Carried, Peers};
 use super::waiters::Bound;
 use crate::replica::{Acks, Wants};
 use crate::storage::disk::{Disk, OpenMode, read_file};
 use crate::storage::log::LogConfig;
+use crate::storage::sim_disk::FaultOn;
 use crate::types::{LeaderEpoch, NodeId, Offset};
 use crate::wire::batch::BatchHeader;
+use crate::wire::messages::fetch_response::{FetchResponse, FetchableTopicResponse, PartitionData};
+use crate::wire::messages::follower_fetch::FollowerFetchRequest;
 
 fn config() -> LogConfig {
     LogConfig { segment_bytes: 400, index_interval_bytes: 100, ..LogConfig::default() }
@@ -43,6 +53,16 @@ fn damage(node: &Node, base: i64) {
     let bytes = read_file(&node.disk, &path).unwrap();
     let file = node.disk.open(&path, OpenMode::Write).unwrap();
     file.write_all_at(&[IoSlice::new(&[bytes[70] ^ 1])], 70).unwrap();
+    file.sync_data().unwrap();
+}
+
+fn stored_file(node: &Node, base: i64) -> Vec<u8> {
+    read_file(&node.disk, &Path::new("/data/topic1-0").join(format!("{base:020}.log"))).unwrap()
+}
+
+/// What a crash would leave.
+fn durable(node: &Node, base: i64) -> Vec<u8> {
+    node.disk.durable_files(Path::new("/data/topic1-0"), ".log")[&format!("{base:020}.log")].clone()
 }
 
 fn second_segment(node: &Node) -> i64 {
@@ -231,4 +251,236 @@ fn a_replica_that_is_alone_serves_all_but_what_is_damaged() {
     let _ = produce(&mut leader, Acks::All, &["more"]);
     leader.rig.flush();
     assert_eq!(leader.ends(), (0, 25, 25, 25));
+}
+
+/// Answers a broker that asks for what another one has, as that one's handler does.
+fn answer(carried: Carried, other: &Node) {
+    let Carried { broker, request, answer } = carried;
+    assert_eq!(broker, other.id);
+    let FollowerFetchRequest(request) = *request.downcast().unwrap();
+    let (topic, partition) = (&request.topics[0], &request.topics[0].partitions[0]);
+    assert_eq!((topic.topic_id, partition.partition), (P.topic_id, P.partition.0));
+    let from = ReadFrom { offset: Offset(partition.fetch_offset), last_fetched_epoch: LeaderEpoch::UNKNOWN };
+    let served = replica_view(&other.partition, LeaderEpoch(partition.current_leader_epoch));
+    let records = match served.map(|(_, view)| read(&view, from, Bound::HighWatermark, 1, true)) {
+        Ok(Ok(records)) => records.pieces.concat(),
+        Ok(Err(_)) | Err(_) => Vec::new(),
+    };
+    let data = PartitionData { records: Some(Bytes::from(records).into()), ..PartitionData::default() };
+    let response = FetchableTopicResponse { partitions: vec![data], ..FetchableTopicResponse::default() };
+    let _ = answer.send(Box::new(FetchResponse { responses: vec![response], ..FetchResponse::default() }));
+}
+
+/// Has the damage of a node mended by what others have.
+fn mend(damaged: &mut Node, others: &[&Node]) -> Outcome {
+    clock::simulate(Some(damaged.rig.now));
+    let (carrier, mut carried) = tokio::sync::mpsc::unbounded_channel();
+    let mender = Mender { peers: Peers::simulated(carrier), partitions: damaged.rig.partitions.clone() };
+    let sources = others.iter().map(|other| other.id).collect();
+    let leader_epoch = damaged.partition.leadership().leader_epoch;
+    let attempt = Attempt { id: P, number: 1, sources, leader_epoch };
+    let mut attempt = std::pin::pin!(mender.mend(&attempt));
+    let outcome = (0..100).find_map(|_| {
+        let done = attempt.as_mut().now_or_never();
+        while let Ok(call) = carried.try_recv() {
+            let other = others.iter().find(|other| other.id == call.broker).unwrap();
+            answer(call, other);
+        }
+        damaged.rig.pump();
+        done
+    });
+    clock::simulate(None);
+    outcome.expect("it comes to an end")
+}
+
+const MENDED: Outcome = Outcome { mended: 1, left: 0, lost: 0, is_cut_short: false };
+const LOST: Outcome = Outcome { mended: 0, left: 1, lost: 1, is_cut_short: false };
+
+#[test]
+fn what_is_damaged_is_had_from_another_replica_and_nothing_else_changes() {
+    for is_leader in [true, false] {
+        let (leader, follower) = stored();
+        let (mut damaged, other) = if is_leader { (leader, follower) } else { (follower, leader) };
+        let (base, ends) = (second_segment(&damaged), damaged.ends());
+        let other_base = second_segment(&other);
+        damage(&damaged, base);
+        assert_eq!(find(&mut damaged, base), [Repair::Damaged(P)]);
+        assert_eq!(mend(&mut damaged, &[]), LOST, "nobody else is there");
+        assert!(read_at(&damaged.partition, base).is_err());
+        damage(&other, other_base);
+        assert_eq!(mend(&mut damaged, &[&other]), LOST, "it is damaged there too");
+        damage(&other, other_base);
+        assert_eq!(mend(&mut damaged, &[&other]), MENDED);
+        assert_eq!((damaged.ends(), repairs(&mut damaged)), (ends, vec![]));
+        // As all that is written it is synced.
+        assert_ne!(durable(&damaged, base), stored_file(&damaged, base));
+        damaged.rig.flush();
+        assert_eq!(durable(&damaged, base), stored_file(&damaged, base));
+        assert_eq!(whole(&damaged), whole(&other));
+        // Found again by nobody, but damaged again it is found.
+        assert_eq!(mend(&mut damaged, &[]), Outcome::default(), "nothing is known to be damaged");
+        damage(&damaged, base);
+        assert_eq!(find(&mut damaged, base), [Repair::Damaged(P)]);
+    }
+}
+
+/// Its own log says that nothing of it is damaged; then a sync fails.
+#[test]
+fn a_sync_that_fails_after_a_mend_takes_the_directory_out_of_service() {
+    let (mut damaged, other) = stored();
+    let base = second_segment(&damaged);
+    damage(&damaged, base);
+    find(&mut damaged, base);
+    damaged.disk.fail(FaultOn::Sync, &format!("{base:020}.log"), 0, std::io::ErrorKind::Other, None);
+    assert_eq!(mend(&mut damaged, &[&other]), MENDED);
+    assert!(damaged.rig.directory.is_online());
+    damaged.rig.flush();
+    assert!(!damaged.rig.directory.is_online());
+}
+
+/// Who is in another term may have other records.
+#[test]
+fn only_replicas_in_the_same_term_help() {
+    let (mut damaged, mut other) = stored();
+    let base = second_segment(&damaged);
+    damage(&damaged, base);
+    find(&mut damaged, base);
+    other.assume(follow(1, 2));
+    assert_eq!(mend(&mut damaged, &[&other]), LOST);
+    damaged.assume(lead_of(&[1, 2], 2, &[1, 2]));
+    assert_eq!(mend(&mut damaged, &[&other]), MENDED);
+}
+
+/// Retention, or a cut, while somebody asks for what was damaged.
+#[test]
+fn what_goes_while_it_is_mended_is_not_damaged_any_more() {
+    for (is_cut, is_early) in [(false, true), (true, false), (true, true)] {
+        let (mut damaged, other) = stored();
+        let base = second_segment(&damaged);
+        damage(&damaged, base);
+        find(&mut damaged, base);
+        clock::simulate(Some(damaged.rig.now));
+        let (carrier, mut carried) = tokio::sync::mpsc::unbounded_channel();
+        let mender = Mender { peers: Peers::simulated(carrier), partitions: damaged.rig.partitions.clone() };
+        let leader_epoch = damaged.partition.leadership().leader_epoch;
+        let attempt = Attempt { id: P, number: 1, sources: vec![other.id], leader_epoch };
+        let mut attempt = std::pin::pin!(mender.mend(&attempt));
+        assert!(attempt.as_mut().now_or_never().is_none());
+        let go = |damaged: &mut Node| {
+            if is_cut {
+                return damaged.assume(rebuild(2, 2));
+            }
+            let deletes = vec![(P, Some(Offset(20)))];
+            let _ = damaged.rig.partitions.delete_records(1_000, deletes).now_or_never();
+            damaged.rig.pump();
+            drop(damaged.rig.partitions.retain(P));
+            damaged.rig.pump();
+        };
+        if is_early {
+            go(&mut damaged);
+        }
+        answer(carried.try_recv().unwrap(), &other);
+        let mut outcome = attempt.as_mut().now_or_never();
+        if !is_early {
+            assert_eq!(outcome, None, "it is to be written");
+            go(&mut damaged);
+            damaged.rig.pump();
+            outcome = attempt.as_mut().now_or_never();
+        }
+        let outcome = outcome.unwrap();
+        clock::simulate(None);
+        assert_eq!(outcome, Outcome { is_cut_short: true, ..Outcome::default() }, "{is_cut} {is_early}");
+        // So it is looked at once more, and nothing is left of it.
+        assert_eq!(mend(&mut damaged, &[]), Outcome::default());
+        assert!(damaged.rig.directory.is_online());
+    }
+}
+
+/// Each answer has one batch here.
+#[test]
+fn what_is_larger_than_an_answer_is_asked_for_until_it_is_whole() {
+    let (mut damaged, other) = stored();
+    let base = second_segment(&damaged);
+    let path = Path::new("/data/topic1-0").join(format!("{base:020}.log"));
+    let before = stored_file(&damaged, base);
+    let len = BatchHeader::parse(&before).unwrap().size_in_bytes();
+    assert!(before.len() > 3 * len);
+    let wipe = |node: &Node| {
+        let file = node.disk.open(&path, OpenMode::Write).unwrap();
+        file.write_all_at(&[IoSlice::new(&vec![0; 2 * len + 3])], 0).unwrap();
+    };
+    wipe(&damaged);
+    assert_eq!(find(&mut damaged, base), [Repair::Damaged(P)]);
+    assert_eq!(mend(&mut damaged, &[&other]), MENDED);
+    assert_eq!(stored_file(&damaged, base), before);
+    // There the second batch is damaged as well.
+    let other_base = second_segment(&other);
+    assert_eq!(other_base, base);
+    let file = other.disk.open(&path, OpenMode::Write).unwrap();
+    file.write_all_at(&[IoSlice::new(&[0xff])], len as u64 + 70).unwrap();
+    wipe(&damaged);
+    assert_eq!(find(&mut damaged, base), [Repair::Damaged(P)]);
+    assert_eq!(mend(&mut damaged, &[&other]), LOST);
+}
+
+/// A directory that is out of service has none: else it would be looked at for ever.
+#[test]
+fn a_directory_that_has_failed_is_not_looked_at() {
+    let (mut damaged, other) = stored();
+    let base = second_segment(&damaged);
+    damage(&damaged, base);
+    find(&mut damaged, base);
+    damaged.rig.directory.fail("write", &"failed");
+    damaged.disk.fail(FaultOn::Read, "", 0, std::io::ErrorKind::Other, None);
+    assert_eq!(mend(&mut damaged, &[&other]), Outcome::default());
+}
+
+#[test]
+fn a_segment_that_cannot_be_read_keeps_no_other_from_being_put_right() {
+    let (mut damaged, other) = stored();
+    let base = second_segment(&damaged);
+    for base in [0, base] {
+        damage(&damaged, base);
+        assert_eq!(find(&mut damaged, base), [Repair::Damaged(P)]);
+    }
+    damaged.disk.fail(FaultOn::Read, &format!("{:020}.log", 0), 0, std::io::ErrorKind::Other, None);
+    assert_eq!(mend(&mut damaged, &[&other]), Outcome { left: 1, lost: 1, ..MENDED });
+    assert!(read_at(&damaged.partition, base).is_ok());
+    damaged.disk.heal();
+    assert_eq!(mend(&mut damaged, &[&other]), MENDED);
+}
+
+#[test]
+fn a_full_disk_is_tried_again_later() {
+    let (mut damaged, other) = stored();
+    let base = second_segment(&damaged);
+    damage(&damaged, base);
+    find(&mut damaged, base);
+    damaged.disk.fail(FaultOn::Write, ".log", 0, std::io::ErrorKind::StorageFull, None);
+    assert_eq!(mend(&mut damaged, &[&other]), Outcome { is_cut_short: true, ..Outcome::default() });
+    damaged.disk.heal();
+    assert!(damaged.rig.directory.is_online());
+    assert_eq!(mend(&mut damaged, &[&other]), MENDED);
+}
+
+/// What the leader must have when this replica is cut, whoever that is then.
+#[test]
+fn what_one_of_the_others_lacks_counts_as_lost() {
+    let (mut damaged, other) = stored();
+    let (_, mut third) = stored();
+    third.id = NodeId(3);
+    let base = second_segment(&damaged);
+    damage(&damaged, base);
+    find(&mut damaged, base);
+    let path = Path::new("/data/topic1-0").join(format!("{base:020}.log"));
+    let file = damaged.disk.open(&path, OpenMode::Write).unwrap();
+    // Where a topic is compacted nothing is told by its place.
+    file.write_all_at(&[IoSlice::new(&[0; 61])], 0).unwrap();
+    let compacting = LogConfig { compact: true, ..config() };
+    let settings = replica_config(&compacting);
+    damaged.rig.tell(Message::Configure(P, std::sync::Arc::new(compacting), settings));
+    let unfit = Outcome { left: 1, ..Outcome::default() };
+    assert_eq!(mend(&mut damaged, &[&other, &third]), unfit);
+    damage(&third, base);
+    assert_eq!(mend(&mut damaged, &[&other, &third]), LOST);
 }

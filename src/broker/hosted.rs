@@ -502,6 +502,7 @@ impl Hosted {
             matches!(&self.role, HostedRole::Following(following) if following.leader_counts_flushed);
         config.flush_before_ack
             || leader_waits
+            || self.log.has_unsynced_mends()
             || self.log.log_end().since(self.log.flushed()) >= config.flush_messages
             || since.plus(config.flush_ms) <= now
             || segments > self.segments_flushed

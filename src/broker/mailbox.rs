@@ -20,7 +20,7 @@ use super::messages::{
 use super::partitions::Partition;
 use super::shard::Shard;
 use crate::storage::log::producer_state::ActiveProducer;
-use crate::storage::log::{Damage, Log, LogConfig};
+use crate::storage::log::{Damage, Log, LogConfig, Patch, Unfit};
 use crate::types::{MonotonicMs, TopicIdPartition};
 
 /// At most so many messages make one step.
@@ -43,6 +43,8 @@ pub enum Message {
     Compact(TopicIdPartition, Box<Compact>),
     /// A reader has found damage in a partition's log.
     Damaged(TopicIdPartition, Damage),
+    /// Write over what is damaged.
+    Mend(TopicIdPartition, Box<Patch>, oneshot::Sender<Result<(), Unfit>>),
     /// Take over a partition whose log is open.
     Host(Box<Host>),
     /// Lead or follow from now on.

@@ -15,6 +15,7 @@ pub mod shard;
 mod hosted;
 mod following;
 mod damaged;
+mod mending;
 pub mod repairs;
 mod upkeep;
 mod turned_away;

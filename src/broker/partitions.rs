@@ -24,7 +24,7 @@ use super::reply::{Gathered, gather};
 use super::waiters::Waiters;
 use crate::replica::Acks;
 use crate::storage::log::producer_state::{ActiveProducer, Coordinated, FirstBatch, Guard};
-use crate::storage::log::{Damage, Log, LogConfig, LogView, LogViews, Origin};
+use crate::storage::log::{Damage, Log, LogConfig, LogView, LogViews, Origin, Patch, Unfit};
 use crate::types::{LeaderEpoch, NodeId, Offset, TopicIdPartition, TopicPartition};
 
 /// What this broker is for a partition.
@@ -339,6 +339,13 @@ impl Partitions {
     /// Tells the shard of a partition something about its compaction.
     pub(super) fn compact(&self, id: TopicIdPartition, compact: Compact) {
         self.shard_of(&id).send_event(Message::Compact(id, Box::new(compact)));
+    }
+
+    /// Has what another replica has written over what is damaged.
+    pub(super) async fn mend(&self, id: TopicIdPartition, patch: Patch) -> Result<(), Unfit> {
+        let (reply, mended) = oneshot::channel();
+        self.shard_of(&id).send_event(Message::Mend(id, Box::new(patch), reply));
+        mended.await.unwrap_or(Err(Unfit::Gone))
     }
 
     /// Waits until every shard has dealt with what it was sent before.

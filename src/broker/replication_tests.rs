@@ -29,7 +29,7 @@ use crate::types::{BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch, Top
 pub(super) const P: TopicIdPartition = id(1, 0);
 
 pub(super) struct Node {
-    id: NodeId,
+    pub(super) id: NodeId,
     pub(super) rig: Rig,
     pub(super) disk: SimDisk,
     pub(super) partition: Arc<Partition>,

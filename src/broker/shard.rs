@@ -17,6 +17,7 @@ use super::messages::{
 };
 use super::outbox::Outlets;
 use super::stall::Slot;
+use crate::storage::log::Unfit;
 use crate::types::{MonotonicMs, NodeId, TopicIdPartition};
 
 /// How long the newest batches stay in memory when nothing more is appended.
@@ -141,6 +142,11 @@ impl Shard {
             }
             Message::Compact(id, compact) => self.with(id, |hosted, desk| hosted.compact(*compact, desk)),
             Message::Damaged(id, damage) => self.with(id, |hosted, desk| hosted.note_damage(&damage, desk)),
+            Message::Mend(id, patch, reply) => {
+                let mut mended = Err(Unfit::Gone);
+                self.with(id, |hosted, desk| mended = hosted.mend(&patch, desk));
+                let _ = reply.send(mended);
+            }
             Message::Host(host) => self.host(*host),
             Message::Assume(id, role) => self.with(id, |hosted, desk| hosted.assume(role, desk)),
             Message::Configure(id, log, config) => {

@@ -29,6 +29,7 @@ use super::lease::Lease;
 use super::lifecycle::{BrokerIdentity, Lifecycle, LifecycleError, LifecycleParts};
 use super::log_dirs::LogDirs;
 use super::mailbox::{self, ShardSender, mailbox};
+use super::mending::Mender;
 use super::outbox::{Inlets, Outlets, outlets};
 use super::partitions::{Partition, Partitions};
 use super::peer_silence::PeerSilence;
@@ -39,6 +40,7 @@ use super::retention::{self, Retention, RetentionTimes};
 use super::shard::Shard;
 use super::stall::{DiskWaits, StallLimits};
 use super::throttles::ReplicationThrottle;
+use super::transactions::Peers;
 use crate::config::BrokerConfig;
 use crate::controller::MetadataHandle;
 use crate::metadata::brokers::Endpoint;
@@ -263,13 +265,15 @@ fn replicate(
     inlets: Inlets,
     lifecycle: &Lifecycle,
 ) -> [JoinHandle<()>; 3] {
-    let FetcherContext { me, epoch, partitions, metadata, .. } = fetching.clone();
+    let FetcherContext { me, epoch, partitions, metadata, listener, .. } = fetching.clone();
+    let peers = Peers::new(format!("broker-{me}-mending"), listener, metadata.clone());
+    let mender = Mender { peers, partitions: partitions.clone() };
     let Inlets { leaders, proposals, repairs } = inlets;
     let altering = IsrChanges { me, epoch, controller, partitions };
     [
         tokio::spawn(fetcher::driver::run(fetching, leaders)),
         tokio::spawn(altering.run(proposals)),
-        tokio::spawn(repairs::run(me, lifecycle.clone(), metadata.subscribe(), repairs)),
+        tokio::spawn(repairs::run(me, lifecycle.clone(), mender, metadata.subscribe(), repairs)),
     ]
 }
 

@@ -22,6 +22,8 @@ use crate::types::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampMs};
 
 /// The bytes before the records.
 pub const HEADER_LEN: usize = 61;
+/// Where the bytes begin that the checksum covers.
+pub const CRC_FROM: usize = ATTRIBUTES_AT;
 /// The bytes that a batch's length field does not count: base offset and the length itself.
 pub const LOG_OVERHEAD: usize = 12;
 /// The one format that is written; 0 and 1 are the legacy message formats.
@@ -48,6 +50,11 @@ const SIZE_AND_MAGIC_LEN: usize = MAGIC_AT + 1;
 const LEGACY_CRC_AT: usize = 12;
 /// The least length of a legacy message; anything shorter is no batch of any format.
 const LEGACY_LENGTH_MIN: i32 = 14;
+
+/// The checksum of what `crc` is that of, and `more`; that of nothing is 0.
+pub fn crc_append(crc: u32, more: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc, more)
+}
 
 /// Why bytes are not a batch of magic 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

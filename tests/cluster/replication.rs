@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use floodmark::types::ErrorCode;
+use floodmark::wire::messages::RecordBytes;
 
 use super::harness::{Cluster, segments, until};
-use super::requests::batch;
+use super::requests::{batch, fetch};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_replica_has_the_same_log() {
@@ -77,6 +78,46 @@ async fn a_node_that_was_away_catches_up_with_records_and_with_topics() {
     let _dir = cluster.stop().await;
     for partition in ["kept-0", "replaced-0"] {
         assert_eq!(segments(&data[2], partition), segments(&data[0], partition), "{partition}");
+    }
+}
+
+/// A bit is flipped on each of two disks, in files that nobody writes to any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_damaged_on_disk_is_put_right_with_what_the_other_replica_has() {
+    let mut cluster = Cluster::start(2, &[("log.segment.bytes", "1048576")]).await;
+    cluster.create_topic(1, "t", 1, &[]).await;
+    cluster.until_in_sync("t").await;
+    let large = "x".repeat(100_000);
+    for _ in 0..20 {
+        cluster.produce("t", 0, &["a", &large]).await;
+    }
+    cluster.until_in_sync("t").await;
+    let data = [1, 2].map(|id| cluster.data_of(id));
+    cluster.stop_all().await;
+    let before = segments(&data[0], "t-0");
+    assert!(before.len() > 1 && before == segments(&data[1], "t-0"));
+    let (first, bytes) = before.first_key_value().unwrap();
+    for (data, at) in data.iter().zip([350_000, 650_000]) {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 4;
+        std::fs::write(data.join("t-0").join(first), bytes).unwrap();
+    }
+
+    cluster.start_nodes(&[1, 2]).await;
+    cluster.until_in_sync("t").await;
+    for id in [1, 2] {
+        for offset in 0..40 {
+            until(async || {
+                let fetched = fetch(&mut cluster.connect(id).await, "t", 0, offset).await;
+                let records = fetched.records.map(RecordBytes::into_bytes).unwrap_or_default();
+                fetched.error_code == 0 && !records.is_empty()
+            })
+            .await;
+        }
+    }
+    cluster.stop_all().await;
+    for data in &data {
+        assert!(segments(data, "t-0") == before, "{}", data.display());
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::segment::Segment;
 use crate::storage::disk::DiskFile;
-use crate::wire::batch::{Batch, BatchError, Batches, PartialTail};
+use crate::wire::batch::{Batch, BatchError, Batches, MAGIC, PartialTail, magic_and_size};
 
 #[derive(Debug)]
 pub struct BatchScan {
@@ -70,6 +70,21 @@ impl BatchScan {
             }
         }
         Ok(read)
+    }
+
+    /// The bytes of what comes next if it is a message of a format that is no longer written, and whole.
+    pub fn take_message(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let Some(Ok((magic, size))) = self.buffer.get(self.at..).map(magic_and_size) else { return Ok(None) };
+        if magic >= MAGIC || self.position + size as u64 > self.end {
+            return Ok(None);
+        }
+        let message = match self.buffer.get(self.at..self.at + size) {
+            Some(message) => message.to_vec(),
+            None => self.file.read_vec(size, self.position)?,
+        };
+        self.position += size as u64;
+        self.at = (self.at + size).min(self.buffer.len());
+        Ok(Some(message))
     }
 
     /// The next batch, or why it is none, once it is prepared; `None` at the end.

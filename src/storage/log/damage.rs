@@ -8,6 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::mend::small_sound_at;
 use super::segment::Segment;
 use super::{Log, LogError};
 use crate::types::{Offset, TimestampMs};
@@ -49,6 +50,17 @@ impl Damage {
         file.read_vec(size, self.position)
     }
 
+    /// Whether a sound batch is there by now. Reads only what somebody has written anew.
+    fn is_mended(&self) -> bool {
+        if !self.segment.was_mended() {
+            return false;
+        }
+        let Ok(Some(header)) = small_sound_at(&self.segment, self.position) else { return false };
+        // The checksum does not cover the base offset.
+        let BatchHeader { base_offset, last_offset_delta, .. } = header;
+        self.why != BatchError::OffsetRange { base_offset, last_offset_delta }
+    }
+
     /// Whether the log's writer has taken it down.
     pub fn is_known(&self) -> bool {
         self.segment.damages().contains(&self.position)
@@ -82,7 +94,10 @@ impl Log {
     pub fn note_damage(&self, damage: &Damage) -> bool {
         let is_there = self.truncations == damage.truncations
             && self.segments.iter().any(|segment| Arc::ptr_eq(segment, &damage.segment));
-        is_there && damage.segment.note_damage(damage.position)
+        is_there
+            && damage.segment.takes_damage(damage.position)
+            && !damage.is_mended()
+            && damage.segment.note_damage(damage.position)
     }
 
     /// Whether there is damage that is known.

@@ -25,6 +25,8 @@ pub struct FlushWork {
     place: Arc<Place>,
     /// Segments with unflushed batches; all but the last are sealed.
     segments: Vec<Arc<Segment>>,
+    /// Segments in which something was put right.
+    mended: Vec<Arc<Segment>>,
     epochs: Option<EpochCache>,
     sync_dir: bool,
     flushed: Flushed,
@@ -39,6 +41,7 @@ pub struct Flushed {
     epochs: u32,
     dir: u32,
     cuts: u32,
+    mends: u32,
 }
 
 /// Counts changes, and how many of them are durable.
@@ -79,13 +82,15 @@ impl FlushWork {
 
     /// Takes in an older work of the same log that was not run, so that running this one does for both.
     pub fn absorb(&mut self, older: FlushWork) {
-        // Segments need no merging: this work begins at least where the older one did, or at what has become durable since.
+        // Segments need no merging: this work begins at least where the older one did, or at what has become durable since. So with those
+        // in which something was put right.
         self.sync_dir |= older.sync_dir;
         self.epochs = self.epochs.take().or(older.epochs);
     }
 
     /// Syncs. After an error the log must be poisoned: a second attempt could succeed without the data being there.
     pub fn run(&self) -> io::Result<Flushed> {
+        self.mended.iter().try_for_each(|segment| segment.sync(false))?;
         for (index, segment) in self.segments.iter().enumerate() {
             let next = self.segments.get(index + 1);
             segment.sync(next.is_some())?;
@@ -120,6 +125,7 @@ impl Log {
     pub fn flush_work(&mut self) -> Option<FlushWork> {
         let behind = self.ruler.flushed < self.ruler.log_end || self.cut_changes.pending();
         let pending = behind || self.epoch_changes.pending() || self.dir_changes.pending();
+        let pending = pending || self.mended.changes.pending();
         if self.failure.is_some() || !pending {
             return None;
         }
@@ -134,6 +140,7 @@ impl Log {
         Some(FlushWork {
             place: self.place.clone(),
             segments,
+            mended: self.mended.segments.clone(),
             epochs,
             sync_dir,
             flushed: Flushed {
@@ -142,6 +149,7 @@ impl Log {
                 epochs: self.epoch_changes.made,
                 dir: self.dir_changes.made,
                 cuts: self.cut_changes.made,
+                mends: self.mended.changes.made,
             },
         })
     }
@@ -151,6 +159,10 @@ impl Log {
         self.epoch_changes.mark_durable(flushed.epochs);
         self.dir_changes.mark_durable(flushed.dir);
         self.cut_changes.mark_durable(flushed.cuts);
+        self.mended.changes.mark_durable(flushed.mends);
+        if !self.mended.changes.pending() {
+            self.mended.segments.clear();
+        }
         // A truncation since then may have replaced the batches that were synced.
         if flushed.truncations != self.truncations || flushed.upto <= self.ruler.flushed {
             return false;

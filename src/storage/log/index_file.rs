@@ -107,6 +107,20 @@ impl<const N: usize> IndexFile<N> {
         self.floor_in_file(written, at_most)
     }
 
+    /// The entry with this number, counted from 0.
+    pub fn get(&self, increases: fn(&[u8; N], &[u8; N]) -> bool, number: u32) -> io::Result<Option<[u8; N]>> {
+        {
+            let mut state = locked(&self.state);
+            self.load(&mut state, increases)?;
+            if let Some(number) = number.checked_sub(state.written.unwrap_or(0)) {
+                return Ok(state.pending.as_chunks::<N>().0.get(number as usize).copied());
+            }
+        }
+        let mut entry = [0; N];
+        self.file.get()?.read_exact_at(&mut entry, u64::from(number) * N as u64)?;
+        Ok(Some(entry))
+    }
+
     fn floor_in_file(
         &self,
         written: u32,

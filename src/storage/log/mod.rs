@@ -38,6 +38,7 @@ mod epoch_recovery;
 mod indexing;
 mod index_file;
 mod lazy_file;
+mod mend;
 mod offset_index;
 mod open_files;
 mod open;
@@ -69,6 +70,8 @@ pub use damage::Damage;
 pub use epoch_cache::{EpochCache, EpochEntry};
 use flush::Changes;
 pub use flush::{FlushWork, Flushed};
+use mend::Mended;
+pub use mend::{Looked, Patch, Progress, Unfit, Wound};
 pub use open::OpenArgs;
 pub use open_files::{Budgets, OpenFiles};
 pub use producer_state::ActiveProducer;
@@ -137,6 +140,7 @@ pub struct Log {
     epoch_changes: Changes,
     /// The files that the directory got since it was synced.
     dir_changes: Changes,
+    mended: Mended,
     /// The cuts of the active segment, which make nothing less durable but should not come back either.
     cut_changes: Changes,
     producers: ProducerState,

@@ -70,6 +70,13 @@ impl OffsetIndex {
         Ok(found.map(|(_, entry)| decode(self.base, &entry)))
     }
 
+    /// The first entry behind this position of the segment file.
+    pub fn behind(&self, position: u64) -> io::Result<Option<OffsetEntry>> {
+        let is_at_most = |entry: &[u8; ENTRY_LEN]| u64::from(decode(self.base, entry).position) <= position;
+        let number = self.entries.floor(increases, is_at_most)?.map_or(0, |(number, _)| number + 1);
+        Ok(self.entries.get(increases, number)?.map(|entry| decode(self.base, &entry)))
+    }
+
     /// Drops the entries from the first on that does not increase: what a power failure made of the file's end.
     pub fn drop_damage(&self) -> io::Result<()> {
         self.entries.keep_increasing(increases)

@@ -11,6 +11,7 @@ use super::epoch_cache::EpochCache;
 use super::epoch_recovery;
 use super::flush::Changes;
 use super::lazy_file::Place;
+use super::mend::Mended;
 use super::names::{self, FileName, Kind, Stage};
 use super::open_files::Budgets;
 use super::producer_state::ProducerState;
@@ -252,6 +253,7 @@ fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: 
         epochs,
         epoch_changes,
         dir_changes: Changes::default(),
+        mended: Mended::default(),
         cut_changes: Changes::default(),
         producers,
         snapshots,

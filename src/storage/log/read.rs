@@ -93,7 +93,7 @@ impl ColdRead {
                         .map_err(|error| self.explain(error, segment, position))?
                     {
                         Some(header) => (header, false),
-                        None => return Ok(None),
+                        None => return self.check_cut(&*file, segment, position, size).map(|()| None),
                     }
                 }
                 Some(Err(error)) => return Err(self.damage(segment, position, error)),
@@ -167,6 +167,21 @@ impl ColdRead {
         Ok(bytes.freeze(skip..end))
     }
 
+    /// The file ends at `position` or soon after. That is no damage if it was cut meanwhile.
+    fn check_cut(
+        &self,
+        file: &dyn DiskFile,
+        segment: &Arc<Segment>,
+        position: u64,
+        size: u64,
+    ) -> io::Result<()> {
+        if shown_size(&self.segments, self.active_size, segment) < size {
+            return Ok(());
+        }
+        let available = to_usize(file.len()?.saturating_sub(position));
+        Err(self.damage(segment, position, BatchError::Truncated { needed: HEADER_LEN, available }))
+    }
+
     fn check_crc(
         &self,
         file: &dyn DiskFile,
@@ -229,7 +244,6 @@ fn read_header(file: &dyn DiskFile, position: u64) -> Result<Option<BatchHeader>
     let mut head = [0; HEADER_LEN];
     match file.read_exact_at(&mut head, position) {
         Ok(()) => BatchHeader::parse(&head).map(Some).map_err(HeaderError::Batch),
-        // Truncated meanwhile.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
         Err(error) => Err(HeaderError::Io(error)),
     }

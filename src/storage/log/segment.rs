@@ -15,6 +15,9 @@ use super::txn_index::TxnIndex;
 use crate::storage::locked;
 use crate::types::{Offset, TimestampMs};
 
+/// So many places of a segment are known to be damaged at most.
+const DAMAGES_MAX: usize = 100;
+
 #[derive(Debug)]
 pub struct Segment {
     base: Offset,
@@ -31,6 +34,8 @@ pub struct Segment {
     is_out: AtomicBool,
     /// Where batches start that are not what was written.
     damages: Mutex<Vec<u64>>,
+    /// Some of it was written again: who read it meanwhile may have found damage that is none.
+    was_mended: AtomicBool,
 }
 
 impl Segment {
@@ -52,6 +57,7 @@ impl Segment {
             max_timestamp: Mutex::new(None),
             is_out: AtomicBool::new(false),
             damages: Mutex::default(),
+            was_mended: AtomicBool::new(false),
         }
     }
 
@@ -111,9 +117,8 @@ impl Segment {
 
     /// Cuts off what lies behind `position` and was never indexed.
     pub fn cut(&self, position: u64) -> io::Result<()> {
-        self.log.change(|file| file.set_len(position))?;
         self.size.store(position, Ordering::Release);
-        Ok(())
+        self.log.change(|file| file.set_len(position))
     }
 
     /// Empties the offset and the time index, making their files when they are missing.
@@ -143,11 +148,23 @@ impl Segment {
         self.offset_index.truncate_to(offset)?;
         self.time_index.truncate_to(offset)?;
         self.txn_index.truncate_to(offset)?;
-        self.log.change(|file| file.set_len(position))?;
+        // Before the file is shorter: who finds less there than this says has found damage.
         self.size.store(position, Ordering::Release);
+        self.log.change(|file| file.set_len(position))?;
         locked(&self.damages).retain(|damage| *damage < position);
         *locked(&self.max_timestamp) = None;
         Ok(())
+    }
+
+    /// Writes batches over what is damaged, within the size.
+    pub fn overwrite(&self, position: u64, batches: &[u8]) -> io::Result<()> {
+        assert!(position + batches.len() as u64 <= self.size(), "what is mended is part of the segment");
+        self.was_mended.store(true, Ordering::Release);
+        self.log.change(|file| file.write_all_at(&[IoSlice::new(batches)], position))
+    }
+
+    pub fn was_mended(&self) -> bool {
+        self.was_mended.load(Ordering::Acquire)
     }
 
     /// Where batches start that are known not to be what was written.
@@ -155,14 +172,24 @@ impl Segment {
         locked(&self.damages).clone()
     }
 
-    /// Takes down such a batch; `false` when it was known.
+    /// Takes down such a batch; `false` when it was known, or when so many are that it makes no difference.
     pub fn note_damage(&self, position: u64) -> bool {
-        let mut damages = locked(&self.damages);
-        let is_new = !damages.contains(&position);
+        let is_new = self.takes_damage(position);
         if is_new {
-            damages.push(position);
+            locked(&self.damages).push(position);
         }
         is_new
+    }
+
+    /// Whether it would.
+    pub fn takes_damage(&self, position: u64) -> bool {
+        let damages = locked(&self.damages);
+        damages.len() < DAMAGES_MAX && !damages.contains(&position)
+    }
+
+    /// These are what was written after all.
+    pub fn forget_damages(&self, sound: &[u64]) {
+        locked(&self.damages).retain(|damage| !sound.contains(damage));
     }
 
     /// Where to start looking for `offset`: the position of a batch that lies at or before it.

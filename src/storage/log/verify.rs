@@ -15,8 +15,9 @@ use super::producer_state::snapshot;
 use crate::storage::checkpoint;
 use crate::storage::disk::{Disk, OpenMode, read_file};
 use crate::types::{LeaderEpoch, Offset};
-use crate::wire::batch::Batch;
+use crate::wire::batch::{Batch, BatchError};
 use crate::wire::compression::Scratch;
+use crate::wire::legacy::{LegacyError, LegacyMessage};
 use crate::wire::records::Records;
 
 /// Bytes that are read at a time.
@@ -86,6 +87,22 @@ struct Verifier<'a> {
     scratch: Scratch,
 }
 
+/// The first and the last offset of a message, and how many records it holds; or what is wrong with it.
+fn legacy_records(
+    message: &LegacyMessage<'_>,
+    scratch: &mut Scratch,
+) -> Result<(Offset, Offset, u64), String> {
+    let told = |error: LegacyError| error.to_string();
+    let unpacked = message.unpacked(scratch).map_err(told)?;
+    let records = message.records(&unpacked).map_err(told)?;
+    if !message.is_valid() || !records.iter().all(|record| record.is_valid) {
+        return Err(format!("the checksum of a message of format {} is wrong", message.magic));
+    }
+    let offsets = records.first().zip(records.last());
+    let (first, last) = offsets.ok_or_else(|| LegacyError::Empty.to_string())?;
+    Ok((Offset(first.offset), Offset(last.offset), records.len() as u64))
+}
+
 /// An index on the way through its segment.
 struct Entries {
     file: String,
@@ -144,6 +161,12 @@ impl<'a> Verifier<'a> {
                     self.batch(&shown, position, &batch, &mut end, &mut index);
                 }
                 Some(Err(error)) => {
+                    if let BatchError::LegacyMagic(_) = error
+                        && let Some(message) = scan.take_message()?
+                    {
+                        self.message(&shown, position, &message, &mut end, &mut index);
+                        continue;
+                    }
                     let left = size - position;
                     // What a crash tears is at the end of the last segment.
                     let what = format!("{left} bytes are no whole batch: {error}");
@@ -169,23 +192,50 @@ impl<'a> Verifier<'a> {
         } else if let Err(error) = self.records(batch) {
             self.damage(file, position, error);
         }
-        if header.base_offset < *end {
-            let first = header.base_offset;
-            self.damage(
-                file,
-                position,
-                format!("a batch from offset {first} on, where {end} was to be expected"),
-            );
-        }
+        self.follows(file, position, header.base_offset, *end);
         if header.leader_epoch < self.epoch && header.leader_epoch >= LeaderEpoch::ZERO {
             let (epoch, before) = (header.leader_epoch, self.epoch);
             self.damage(file, position, format!("a batch of leader epoch {epoch} after one of {before}"));
         }
         self.epoch = self.epoch.max(header.leader_epoch);
         *end = (*end).max(header.next_offset());
+        self.indexed(position, header.last_offset(), index);
+    }
+
+    /// A message of the formats 0 and 1, which may hold others, compressed.
+    fn message(&mut self, file: &str, position: u64, bytes: &[u8], end: &mut Offset, index: &mut Entries) {
+        self.verified.batches += 1;
+        // Of a compressed one it is that of its last record.
+        let Ok(message) = LegacyMessage::parse(bytes) else {
+            return self.damage(file, position, "no message");
+        };
+        let last = match legacy_records(&message, &mut self.scratch) {
+            Err(error) => {
+                self.damage(file, position, error);
+                Offset(message.offset)
+            }
+            Ok((first, last, count)) => {
+                self.verified.records += count;
+                self.follows(file, position, first, *end);
+                last
+            }
+        };
+        *end = (*end).max(last.plus(1));
+        self.indexed(position, last, index);
+    }
+
+    fn follows(&mut self, file: &str, position: u64, first: Offset, end: Offset) {
+        if first < end {
+            let what = format!("a batch from offset {first} on, where {end} was to be expected");
+            self.damage(file, position, what);
+        }
+    }
+
+    /// Whether the index says so, where it speaks of a batch.
+    fn indexed(&mut self, position: u64, last_offset: Offset, index: &mut Entries) {
         while let Some((offset, at)) = index.entries.get(index.at).copied().filter(|(_, at)| *at <= position)
         {
-            if at < position || offset != header.last_offset() {
+            if at < position || offset != last_offset {
                 let what =
                     format!("offset {offset} at {at} is not where a batch with that last offset begins");
                 self.damage(&index.file, (index.at * OFFSET_ENTRY) as u64, what);

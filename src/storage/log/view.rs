@@ -86,6 +86,11 @@ impl LogView {
         }))
     }
 
+    /// How much of a segment this shows.
+    pub(super) fn size_of(&self, segment: &Arc<Segment>) -> u64 {
+        shown_size(&self.segments, self.active_size, segment)
+    }
+
     pub fn epochs(&self) -> &EpochCache {
         &self.epochs
     }

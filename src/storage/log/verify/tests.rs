@@ -104,3 +104,29 @@ fn every_kind_of_damage_is_found_where_it_is() {
     disk.remove_file(&Path::new(DIR).join(&logs[1])).unwrap();
     assert!(found(&disk).contains(&(logs[2].clone(), None, false)));
 }
+
+/// What older versions of Kafka wrote is as sound as the rest: one message of these is damaged.
+#[test]
+fn messages_of_the_formats_before_are_looked_at_as_well() {
+    let disk = SimDisk::new();
+    disk.create_dir_all(Path::new(DIR)).unwrap();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/storage/dump/legacy-0");
+    for ending in ["log", "index", "timeindex"] {
+        let name = format!("00000000000000000000.{ending}");
+        let bytes =
+            crate::storage::disk::read_file(&crate::storage::disk::RealDisk, &dir.join(&name)).unwrap();
+        let file = disk.open(&Path::new(DIR).join(&name), OpenMode::Create).unwrap();
+        file.write_all_at(&[IoSlice::new(&bytes)], 0).unwrap();
+    }
+    let verified = verify(&disk, Path::new(DIR)).unwrap();
+    let damages: Vec<_> = verified.findings.iter().filter(|finding| finding.is_damage).collect();
+    assert_eq!(damages.len(), 1, "{damages:?}");
+    assert_eq!((damages[0].file.as_str(), damages[0].position), (FIRST, Some(663)));
+    // Damage within a message is found where the message begins, and hides none that follow.
+    damage(&disk, FIRST, 130, &[0xff]);
+    damage(&disk, FIRST, 310, &[0xff]);
+    let mut found: Vec<_> = found(&disk).into_iter().filter(|(.., is_damage)| *is_damage).collect();
+    found.sort();
+    let positions: Vec<_> = found.iter().map(|(_, position, _)| position.unwrap()).collect();
+    assert_eq!(positions, [78, 284, 663]);
+}

@@ -94,7 +94,8 @@ class Processes:
     def stop(self):
         self.check()
         for node in self.nodes:
-            node.process.send_signal(signal.SIGTERM)
+            if node.process:  # else the suite has stopped it
+                node.process.send_signal(signal.SIGTERM)
         for node in self.nodes:
             node.wait_stopped()
 

@@ -1,4 +1,5 @@
 """The frame judges rightly: run by `python3 -m unittest discover -s compat-tests/lib -t compat-tests`."""
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from unittest import mock
 
 from lib import suites, table
 from lib.broker import free_ports
+from lib.compose import Compose
 from lib.outcome import FAILED, NOT_APPLICABLE, PASSED, Outcome, judge, parse_expected, read_result, write_result
 from lib.sniffer import Watch, seen
 
@@ -104,6 +106,32 @@ class Serving(unittest.TestCase):
         ports = free_ports(5) + free_ports(5)
         self.assertEqual(len(set(ports)), 10)
         self.assertLess(max(ports), 32768)
+
+
+class Composing(unittest.TestCase):
+    def test_the_stand_in_for_docker_stops_and_starts_brokers_and_shows_their_logs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            node = types.SimpleNamespace(process="runs", log=Path(folder) / "log")
+            node.stop, node.start = lambda: setattr(node, "process", None), lambda: setattr(node, "process", "again")
+            node.log.write_text("of the test before\n")
+            compose = Compose([node], Path(folder) / "docker")
+            self.addCleanup(compose.close)
+            compose.test_begins()
+            node.log.write_text("of the test before\nof this test\n")
+
+            def docker(*words):
+                done = subprocess.run(["docker", *words], env={**os.environ, **compose.environment()}, capture_output=True, text=True)
+                return done.returncode, done.stdout, node.process
+
+            self.assertEqual(docker("compose", "start", "kafka-1"), (0, "", "runs"))
+            self.assertEqual(docker("compose", "stop", "kafka-1"), (0, "", None))
+            self.assertEqual(docker("compose", "start", "kafka-1"), (0, "", "again"))
+            self.assertEqual(docker("compose", "logs", "--since", "now", "kafka-1"), (0, "of this test\n", "again"))
+            for words in [("compose", "stop", "kafka-2"), ("compose", "exec", "kafka-1"), ("run", "kafka-1"), ()]:
+                self.assertEqual((docker(*words)[0], node.process), (1, "again"), words)
+            node.stop()
+            compose.test_begins()
+            self.assertEqual(node.process, "again", "what a test has left stopped")
 
 
 class Sniffing(unittest.TestCase):

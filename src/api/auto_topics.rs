@@ -1,7 +1,8 @@
 //! Topics that come into being because a client asked for their metadata (`auto.create.topics.enable`) or for a coordinator.
 //!
 //! What this broker's settings say of partitions and replicas counts; what they do not say, those of the active controller.
-//! Who asks for metadata does not wait, and asks again. Who asks for a coordinator waits a little, for clients come back late.
+//! Who asks for metadata does not wait, and asks again; the topic is begun when [`PAUSE`] is over.
+//! Who asks for a coordinator waits a little, for clients come back late.
 //! Invariant: a name is being created at most once at a time.
 
 use std::collections::HashSet;
@@ -16,6 +17,10 @@ use super::{Api, create_topics};
 use crate::metadata::topics::NewTopic;
 use crate::types::{ErrorCode, Uuid};
 
+/// How long a topic that a client has asked for is not begun, which is about what Kafka takes to create one. A client that looks
+/// twice and compares must find nothing both times: kafka-go's groups share out what they find after they have joined, then look
+/// whether that changes, and have nothing for ever if the topic appears in between. Others come back after 80 ms or more.
+const PAUSE: Duration = Duration::from_millis(40);
 /// How long somebody waits for an internal topic.
 const INTERNAL_LIMIT: Duration = Duration::from_secs(1);
 
@@ -78,17 +83,17 @@ pub fn create(api: &Arc<Api>, names: &[&str]) {
         replication_factor,
         ..NewTopic::default()
     };
-    begin(api, names.iter().map(topic).collect());
+    begin(api, names.iter().map(topic).collect(), PAUSE);
 }
 
 /// Creates a topic that the broker itself needs. Returns when that has succeeded or failed, or after a while.
 pub async fn create_internal(api: &Arc<Api>, topic: NewTopic) {
     let name = topic.name.clone();
-    begin(api, vec![topic]);
+    begin(api, vec![topic], Duration::ZERO);
     let _ = tokio::time::timeout(INTERNAL_LIMIT, api.auto_topics.without(&name)).await;
 }
 
-fn begin(api: &Arc<Api>, mut topics: Vec<NewTopic>) {
+fn begin(api: &Arc<Api>, mut topics: Vec<NewTopic>, pause: Duration) {
     let names: Vec<&str> = topics.iter().map(|topic| &*topic.name).collect();
     let names = api.auto_topics.take(&names);
     if names.is_empty() {
@@ -97,6 +102,9 @@ fn begin(api: &Arc<Api>, mut topics: Vec<NewTopic>) {
     topics.retain(|topic| names.iter().any(|name| **name == *topic.name));
     let api = Arc::clone(api);
     tokio::spawn(async move {
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
         let timeout = u64::try_from(api.config.latest().broker.request_timeout_ms).unwrap_or(0);
         let outcomes = create_topics::create(&api, topics.into(), Duration::from_millis(timeout)).await;
         for (topic, outcome) in outcomes {

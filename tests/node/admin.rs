@@ -370,6 +370,7 @@ async fn topics_that_clients_ask_for_come_into_being() {
     let node = TestNode::start(&[("num.partitions", "3")]).await;
     let mut client = node.connect().await;
     let asked = || metadata_request(12, &["wanted"]).with_allow_auto_topic_creation(true);
+    let began = std::time::Instant::now();
     let first = client.call(12, asked()).await;
     assert_code(first.topics[0].error_code, ErrorCode::UnknownTopicOrPartition, "not yet");
     let topic = loop {
@@ -379,6 +380,11 @@ async fn topics_that_clients_ask_for_come_into_being() {
         }
     };
     assert_eq!(topic.partitions.len(), 3);
+    // Who looks twice in a row, as kafka-go does between sharing out and watching, does not miss the change.
+    assert!(
+        began.elapsed() >= std::time::Duration::from_millis(40),
+        "the topic has appeared under the first questions"
+    );
     let refused = metadata_request(12, &["a/b"]).with_allow_auto_topic_creation(true);
     let refused = client.call(12, refused).await;
     assert_code(refused.topics[0].error_code, ErrorCode::InvalidTopicException, "no name");

@@ -1,6 +1,6 @@
 """sarama's functional tests, as they run on brokers that are there already, each in a process of its own. They want five brokers
-behind toxiproxy, which is fetched for them; what goes through it can be held up and cut off. A few of them call `docker compose` to
-stop a broker, and cannot have that."""
+behind toxiproxy, which is fetched for them; what goes through it can be held up and cut off. A few of them have `docker compose`
+stop a broker or show its log: `lib/compose.py` does that."""
 import json
 import subprocess
 import time
@@ -9,6 +9,7 @@ import urllib.request
 
 from lib import gotests
 from lib.broker import free_ports
+from lib.compose import Compose
 from lib.outcome import FAILED, Outcome
 from lib.toolchain import HERE
 
@@ -18,11 +19,11 @@ LIMIT_S = 2700
 TEST_LIMIT_S = 300
 BROKERS = 5
 ADVERTISED = [29091, 29092, 29093, 29094, 29095]
-# As in the cluster that the tests bring along.
+# As in the cluster that the tests bring along, which begins with the server.properties that Kafka ships.
 SETTINGS = {"auto.create.topics.enable": "false", "broker.rack": "{id}", "default.replication.factor": "2",
             "group.initial.rebalance.delay.ms": "0", "min.insync.replicas": "1", "offsets.topic.replication.factor": "2",
             "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-            "transaction.state.log.replication.factor": "2"}
+            "transaction.state.log.min.isr": "1", "transaction.state.log.replication.factor": "2"}
 
 
 def tests():
@@ -53,10 +54,13 @@ def run(context):
         address = f"http://127.0.0.1:{port}"
         await_proxy(address)
         folder = gotests.sources(SOURCE, PACKAGE)
-        environment = {"TOXIPROXY_ADDR": address, "KAFKA_VERSION": "4.3.1"}
+        compose = Compose(getattr(context.servers, "nodes", []), context.work / "docker")
+        environment = {"TOXIPROXY_ADDR": address, "KAFKA_VERSION": "4.3.1", **compose.environment()}
         for test in gotests.functions(folder.glob("functional_*_test.go")):
             if not context.select or any(word in test for word in context.select):
+                compose.test_begins()
                 yield gotests.play_one(context, tests(), test, folder, environment, TEST_LIMIT_S)
+        compose.close()
     finally:
         process.kill()
         process.wait()

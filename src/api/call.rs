@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kafka_protocol::protocol::{Decodable, StrBytes};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::auto_topics::Awaited;
 use crate::controller::duties::Presence;
 use crate::types::Principal;
 use crate::wire::api::Listeners;
@@ -39,6 +40,8 @@ pub struct ConnectionState {
     peer: Option<IpAddr>,
     /// That a broker speaks through it.
     presence: Mutex<Option<Presence>>,
+    /// The topics that are created because it asked for them.
+    pub(super) awaited: Awaited,
 }
 
 impl ConnectionState {

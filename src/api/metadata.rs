@@ -3,8 +3,9 @@
 //! Behaviour: brokers that can be reached through the listener of the request, and the topics asked for by name or, from
 //! version 12, by id; all topics for a null list, in version 0 for an empty one. Topics that do not exist are created
 //! when the request and `auto.create.topics.enable` allow it; the answer says UNKNOWN_TOPIC_OR_PARTITION in the
-//! meantime and the client asks again. A broker that has just left is still listed for a moment (`broker/departures`). The
-//! controller that is named is a broker that is alive: admin requests may go to any.
+//! meantime, to the same connection for 75 ms at least, and the client asks again. A broker that has just left is still
+//! listed for a moment (`broker/departures`). The controller that is named is a broker that is alive: admin requests may
+//! go to any.
 //!
 //! Version notes: 0 leaves out replicas that cannot be reached, with an error; 5 tells offline replicas; 6 tells
 //! LISTENER_NOT_FOUND; 8 to 10 tell the operations allowed on the cluster, 8 on those on topics; 10 adds topic ids to
@@ -38,7 +39,7 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<MetadataReques
     };
     let departed = api.broker().departures.look(&image, clock::monotonic());
     let mut topics = match &body.topics {
-        Some(asked) if version > 0 || !asked.is_empty() => named_topics(api, &showing, version, body),
+        Some(asked) if version > 0 || !asked.is_empty() => named_topics(api, call, &showing, version, body),
         _ => image.topics.iter().map(|topic| present(&showing, version, topic)).collect(),
     };
     if body.include_topic_authorized_operations {
@@ -98,6 +99,7 @@ fn brokers(showing: &Showing<'_>, departed: &[NodeId]) -> Vec<MetadataResponseBr
 /// The topics that the request lists, each once; ids count when there is one that is not nil.
 fn named_topics(
     api: &Arc<Api>,
+    call: &Call,
     showing: &Showing<'_>,
     version: i16,
     request: &MetadataRequest,
@@ -115,8 +117,10 @@ fn named_topics(
     }
     let names: BTreeSet<&str> =
         asked.iter().filter_map(|topic| topic.name.as_ref().map(|name| name.as_str())).collect();
-    let (found, missing): (Vec<&str>, Vec<&str>) =
-        names.into_iter().partition(|name| showing.image.topics.by_name(name).is_some());
+    let (now, awaited) = (clock::monotonic(), &call.connection.awaited);
+    let (found, missing): (Vec<&str>, Vec<&str>) = names
+        .into_iter()
+        .partition(|name| showing.image.topics.by_name(name).is_some() && !awaited.hides(name, now));
     let mut topics: Vec<MetadataResponseTopic> = found
         .into_iter()
         .filter_map(|name| Some(present(showing, version, showing.image.topics.by_name(name)?)))
@@ -124,7 +128,10 @@ fn named_topics(
     let creatable: Vec<&str> =
         missing.iter().copied().filter(|name| topic_names::validate(name).is_ok()).collect();
     if request.allow_auto_topic_creation && api.config.at(showing.image).broker.auto_create_topics_enable {
-        auto_topics::create(api, &creatable);
+        let absent: Vec<&str> =
+            creatable.iter().copied().filter(|name| showing.image.topics.by_name(name).is_none()).collect();
+        awaited.told(&absent, now);
+        auto_topics::create(api, &absent);
     }
     topics.extend(missing.into_iter().map(|name| {
         let error = if creatable.contains(&name) {

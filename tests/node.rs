@@ -24,6 +24,8 @@ mod files;
 mod groups;
 #[path = "node/harness.rs"]
 mod harness;
+#[path = "node/log_dirs.rs"]
+mod log_dirs;
 #[path = "node/markers.rs"]
 mod markers;
 #[path = "node/produce.rs"]

@@ -10,6 +10,7 @@ use crate::broker::coordinators::Coordinators;
 use crate::broker::departures::Departures;
 use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::log_dirs::LogDirs;
+use crate::broker::moves::Moves;
 use crate::broker::partitions::Partitions;
 use crate::broker::peer_silence::PeerSilence;
 use crate::broker::producer_ids::ProducerIds;
@@ -28,6 +29,7 @@ pub struct BrokerPart {
     pub producer_ids: ProducerIds,
     pub reconciled: Reconciled,
     pub log_dirs: Arc<LogDirs>,
+    pub moves: Moves,
     pub groups: Coordinators<Groups>,
     pub transactions: Coordinators<Transactions>,
     /// Asks the coordinators of transactions, wherever they are.
@@ -46,8 +48,9 @@ pub struct BrokerPart {
 impl BrokerPart {
     pub fn new(handles: BrokerHandles, config: &Arc<DynamicConfig>) -> BrokerPart {
         let settings = &config.latest().broker;
-        let BrokerHandles { partitions, producer_ids, reconciled, log_dirs, silence, departures, .. } =
-            handles;
+        let BrokerHandles {
+            partitions, producer_ids, reconciled, log_dirs, moves, silence, departures, ..
+        } = handles;
         let Coordination { groups, transactions, inquiry, markers } = handles.coordination;
         let slots = usize::try_from(settings.max_incremental_fetch_session_cache_slots).unwrap_or(0);
         let throttle = ReplicationThrottle::of_leaders(Arc::clone(config));
@@ -57,6 +60,7 @@ impl BrokerPart {
             producer_ids,
             reconciled,
             log_dirs,
+            moves,
             groups,
             transactions,
             inquiry,

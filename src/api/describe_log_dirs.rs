@@ -1,7 +1,7 @@
 //! DescribeLogDirs: v1-5 (KIP-113)
 //!
-//! Behaviour: each log directory of this broker with the partitions asked for (a null list: all) and their sizes, the size of
-//! its volume and what is free on it. A directory that is out of service is KAFKA_STORAGE_ERROR.
+//! Behaviour: each log directory of this broker with the partitions asked for (a null list: all) and their sizes, also of
+//! those that are being moved there (`isFutureKey`), the size of its volume and what is free on it. A directory that is out of service is KAFKA_STORAGE_ERROR.
 //!
 //! Version notes: 3 adds an error for the whole; 4 the volume (KIP-827); 5 whether the directory takes new partitions
 //! (KIP-1066).
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use super::topic_view::text;
 use super::{Api, Call, Request};
 use crate::broker::directory::Directory;
-use crate::broker::partitions::Partition;
-use crate::types::ErrorCode;
+use crate::broker::partitions::{FutureReplica, Partition};
+use crate::types::{ErrorCode, Offset};
 use crate::wire::messages::DescribeLogDirsRequest;
 use crate::wire::messages::describe_log_dirs_response::{
     DescribeLogDirsPartition, DescribeLogDirsResponse, DescribeLogDirsResult, DescribeLogDirsTopic,
@@ -66,8 +66,16 @@ fn describe(api: &Api, directory: &Arc<Directory>, wanted: Option<&Wanted>) -> D
         let name = &partition.name;
         let is_wanted =
             wanted.is_none_or(|wanted| wanted.contains(&(name.topic.to_string(), name.partition.0)));
-        if is_wanted && Arc::ptr_eq(&partition.directory, directory) {
-            topics.entry(name.topic.to_string()).or_default().push(size(partition));
+        if !is_wanted {
+            continue;
+        }
+        let lies = partition.lies();
+        let mut show = |shown| topics.entry(name.topic.to_string()).or_default().push(shown);
+        if let Some(future) = lies.future.as_ref().filter(|future| Arc::ptr_eq(&future.directory, directory))
+        {
+            show(size_of_future(partition, future));
+        } else if Arc::ptr_eq(&lies.directory, directory) {
+            show(size(partition));
         }
     }
     let shown = topics.into_iter().map(|(name, mut partitions)| {
@@ -91,6 +99,18 @@ fn size(partition: &Partition) -> DescribeLogDirsPartition {
         partition_index: partition.name.partition.0,
         partition_size: i64::try_from(view.size_in_bytes()).unwrap_or(i64::MAX),
         offset_lag: view.high_watermark.since(view.log_end).max(0),
+        ..Default::default()
+    }
+}
+
+fn size_of_future(partition: &Partition, future: &FutureReplica) -> DescribeLogDirsPartition {
+    let view = future.view();
+    let (size, end) = view.map_or((0, Offset::ZERO), |view| (view.size_in_bytes(), view.log_end));
+    DescribeLogDirsPartition {
+        partition_index: partition.name.partition.0,
+        partition_size: i64::try_from(size).unwrap_or(i64::MAX),
+        offset_lag: partition.view().log_end.since(end),
+        is_future_key: true,
         ..Default::default()
     }
 }

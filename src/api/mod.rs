@@ -29,6 +29,7 @@ mod allocate_producer_ids;
 mod alter_configs;
 mod alter_partition;
 mod alter_partition_reassignments;
+mod alter_replica_log_dirs;
 mod api_versions;
 mod assign_replicas_to_dirs;
 mod broker_heartbeat;

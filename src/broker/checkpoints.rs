@@ -15,6 +15,7 @@ use super::log_dirs::LogDirs;
 use super::partitions::{Partition, Partitions};
 use crate::storage::checkpoint::{OffsetCheckpoint, Offsets};
 use crate::storage::disk;
+use crate::storage::log::LogView;
 use crate::types::{BrokerEpoch, MonotonicMs, Offset, TopicPartition};
 
 /// How often it is looked how much room there is.
@@ -65,11 +66,11 @@ impl Checkpoints {
     ) -> Offsets {
         let mut left = self.dirs.found_in(directory);
         let all = self.partitions.all();
-        let lies_here = |partition: &&Arc<Partition>| partition.directory.index() == directory.index();
         let mut offsets = Vec::with_capacity(all.len());
-        for partition in all.values().filter(lies_here) {
+        for partition in all.values() {
+            let Some(of) = lying(partition, directory) else { continue };
             left.remove(&partition.name);
-            offsets.extend(offset(which, partition).map(|offset| (partition.name.clone(), offset)));
+            offsets.extend(of.offset(which).map(|offset| (partition.name.clone(), offset)));
         }
         offsets.extend(says.iter().filter(|(name, _)| left.contains(name)).cloned());
         offsets
@@ -117,13 +118,32 @@ impl Checkpoints {
     }
 }
 
-fn offset(which: OffsetCheckpoint, partition: &Partition) -> Option<Offset> {
+/// What there is of a partition in one directory.
+struct Lying {
+    view: Arc<LogView>,
+    cleaned: Option<Offset>,
+}
+
+/// The partition's log, or the copy that is being made of it. Each view knows where it lies: a copy may take the place of the log
+/// while we look.
+fn lying(partition: &Partition, directory: &Directory) -> Option<Lying> {
+    let lies_here = |view: &LogView| view.dir().parent() == Some(directory.path());
+    let future = partition.future().and_then(|future| future.view());
     let view = partition.view();
-    match which {
-        OffsetCheckpoint::RecoveryPoint => Some(view.flushed),
-        OffsetCheckpoint::Replication => Some(view.high_watermark),
-        OffsetCheckpoint::LogStart => Some(view.log_start).filter(|start| *start != Offset::ZERO),
-        OffsetCheckpoint::Cleaner => partition.cleaned(),
+    if lies_here(&view) {
+        return Some(Lying { view, cleaned: partition.cleaned() });
+    }
+    Some(Lying { view: future.filter(|view| lies_here(view))?, cleaned: None })
+}
+
+impl Lying {
+    fn offset(&self, which: OffsetCheckpoint) -> Option<Offset> {
+        match which {
+            OffsetCheckpoint::RecoveryPoint => Some(self.view.flushed),
+            OffsetCheckpoint::Replication => Some(self.view.high_watermark),
+            OffsetCheckpoint::LogStart => Some(self.view.log_start).filter(|start| *start != Offset::ZERO),
+            OffsetCheckpoint::Cleaner => self.cleaned,
+        }
     }
 }
 

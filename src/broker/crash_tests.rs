@@ -226,7 +226,7 @@ fn without_room_for_the_epochs_batches_are_acknowledged_all_the_same() {
         disk.heal();
     }
     let file = || {
-        let path = partition.directory.path().join("topic1-0/leader-epoch-checkpoint");
+        let path = partition.directory().path().join("topic1-0/leader-epoch-checkpoint");
         read_epochs(&disk, &path).expect("readable").len()
     };
     assert_eq!(file(), 0);

@@ -83,6 +83,8 @@ impl Hosted {
         self.resign(desk);
         let was = self.log.log_end();
         self.log.drop_damaged(desk.now.wall)?;
+        // Whoever copies has seen what is left of it from now on.
+        self.partition.note_rebuild();
         let (name, end) = (&self.partition.name, self.log.log_end());
         tracing::warn!(
             partition = %name,
@@ -109,7 +111,7 @@ impl Hosted {
 
     fn tell_rebuilt(&self, desk: &mut Desk) {
         let id = self.partition.id;
-        desk.outbox.repair(Repair::Rebuilt(id, self.partition.directory.id()));
+        desk.outbox.repair(Repair::Rebuilt(id, self.partition.directory().id()));
         if self.log.is_damaged() {
             desk.outbox.repair(Repair::Damaged(id));
         }

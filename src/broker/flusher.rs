@@ -74,6 +74,8 @@ struct State {
     misses: HashMap<TopicIdPartition, Misses>,
     /// Rounds that have ended and whose reports are not with the shards yet.
     unreported: usize,
+    /// So many rounds were taken.
+    rounds: u64,
     threads: usize,
     idle_threads: usize,
     closed: bool,
@@ -85,7 +87,8 @@ struct Job {
     /// Work that has not started, and the appends in it.
     waiting: Option<FlushWork>,
     appends: usize,
-    running: bool,
+    /// The number of the round that has work of it.
+    running: Option<u64>,
     /// Its next sync starts with so many appends, or when the time is over.
     gather: Option<Gather>,
 }
@@ -163,7 +166,7 @@ impl FlushQueue {
         if has_gathered {
             misses.remove(&partition);
         }
-        let is_startable = !job.running && job.gather.is_none() && (is_first || has_gathered);
+        let is_startable = job.running.is_none() && job.gather.is_none() && (is_first || has_gathered);
         if !is_startable {
             return false;
         }
@@ -262,16 +265,31 @@ impl FlushQueue {
     /// Drops the work of a partition and waits until none of it runs: its files may be moved then. Its shard has let go of
     /// it, so no more will come.
     pub fn forget(&self, partition: &TopicIdPartition) {
+        self.drop_waiting(partition);
+        self.await_running(partition);
+        // What it may have begun to gather for.
+        self.drop_waiting(partition);
+    }
+
+    /// Drops the work of a partition that has not started: it is of a log that another one has taken the place of.
+    pub fn drop_waiting(&self, partition: &TopicIdPartition) {
         let mut state = self.lock();
         state.startable.retain(|startable| startable != partition);
         state.misses.remove(partition);
-        while let Some(job) = state.jobs.get_mut(partition) {
-            job.waiting = None;
-            job.gather = None;
-            if !job.running {
-                state.jobs.remove(partition);
-                return;
-            }
+        let Some(job) = state.jobs.get_mut(partition) else { return };
+        (job.waiting, job.gather, job.appends) = (None, None, 0);
+        if job.running.is_none() {
+            state.jobs.remove(partition);
+            self.round_ended.notify_all();
+        }
+    }
+
+    /// Waits until the work of a partition has ended that runs now, whatever is begun meanwhile.
+    pub fn await_running(&self, partition: &TopicIdPartition) {
+        let mut state = self.lock();
+        let running = |state: &State| state.jobs.get(partition).and_then(|job| job.running);
+        let now = running(&state);
+        while now.is_some() && running(&state) == now {
             state = self.round_ended.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -300,12 +318,13 @@ impl State {
 
     fn take(&mut self, share: usize) -> Option<Round> {
         let count = self.startable.len().div_ceil(share);
+        self.rounds += 1;
         let mut jobs = Vec::with_capacity(count);
         for _ in 0..count {
             let Some(partition) = self.startable.pop_front() else { break };
             let Some(job) = self.jobs.get_mut(&partition) else { continue };
             if let Some(work) = job.waiting.take() {
-                job.running = true;
+                job.running = Some(self.rounds);
                 let (shard, appends) = (job.shard, std::mem::take(&mut job.appends));
                 jobs.push(RoundJob { shard, partition, work, appends });
             }
@@ -316,7 +335,7 @@ impl State {
     fn finished(&mut self, partition: TopicIdPartition, appends: usize, gather_until: Option<Instant>) {
         let State { jobs, misses, .. } = self;
         let Some(job) = jobs.get_mut(&partition) else { return };
-        job.running = false;
+        job.running = None;
         let (had, wanted) = (job.appends, appends + job.appends);
         let until = gather_until.filter(|_| appends > 0 && wanted > 1);
         match until.filter(|_| misses.get_mut(&partition).is_none_or(Misses::is_over)) {
@@ -432,7 +451,7 @@ impl Misses {
 
 impl Job {
     fn new(shard: usize) -> Job {
-        Job { shard, waiting: None, appends: 0, running: false, gather: None }
+        Job { shard, waiting: None, appends: 0, running: None, gather: None }
     }
 }
 

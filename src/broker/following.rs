@@ -265,7 +265,7 @@ impl Hosted {
     pub(super) fn tell_wants(&mut self, desk: &mut Desk) {
         let log_end = self.log.log_end();
         let HostedRole::Following(following) = &mut self.role else { return };
-        if following.lacks_room && !self.partition.directory.is_short() {
+        if following.lacks_room && !self.partition.directory().is_short() {
             following.lacks_room = false;
             following.core.has_room();
         }

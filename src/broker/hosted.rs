@@ -69,7 +69,7 @@ pub(super) struct Hosted {
     /// There are appends that no flush work covers; since when.
     pub(super) dirty_since: Option<MonotonicMs>,
     /// How many of them producers wait for.
-    dirty_appends: usize,
+    pub(super) dirty_appends: usize,
     pub(super) segments_flushed: usize,
     pub(super) last_append: MonotonicMs,
     pub(super) rebuild: Rebuild,
@@ -479,7 +479,7 @@ impl Hosted {
         }
         if let Some(doomed) = self.log.take_doomed() {
             // Whoever reads what was cut off has to come again anyway.
-            self.partition.directory.doom(doomed, desk.now.monotonic);
+            self.partition.directory().doom(doomed, desk.now.monotonic);
         }
         let view = self.log.view();
         self.partition.waiters.publish(self.ledger.settle(&view));
@@ -488,7 +488,7 @@ impl Hosted {
             self.segments_flushed = view.segment_count();
             let appends = std::mem::take(&mut self.dirty_appends);
             if let Some(work) = self.log.flush_work() {
-                flusher::submit(&self.partition.directory, desk.shard, self.partition.id, work, appends);
+                flusher::submit(&self.partition.directory(), desk.shard, self.partition.id, work, appends);
             }
         }
     }
@@ -579,16 +579,16 @@ impl Hosted {
 
     /// Whether so many bytes of a client's records may be written.
     pub(super) fn has_room_for(&self, bytes: usize, desk: &Desk) -> bool {
-        self.is_internal || self.partition.directory.admits(bytes, desk.now.monotonic)
+        self.is_internal || self.partition.directory().admits(bytes, desk.now.monotonic)
     }
 
     /// A full disk refuses appends and goes on; any other failure puts the directory out of service.
     pub(super) fn note_failure(&self, error: &LogError, now: MonotonicMs) {
         if matches!(error, LogError::DiskFull) {
-            self.partition.directory.note_full(now);
+            self.partition.directory().note_full(now);
         }
         if self.log.failure().is_some() {
-            self.partition.directory.fail(&format!("write to {}", self.partition.name), error);
+            self.partition.directory().fail(&format!("write to {}", self.partition.name), error);
         }
     }
 }

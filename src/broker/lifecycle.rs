@@ -165,19 +165,32 @@ impl Lifecycle {
         self.shared.say(|wants| wants.failed = failed).await
     }
 
-    /// Says in which log directories partitions of this broker are.
+    /// Says in which log directories partitions of this broker are, or are about to be. Comes with those of which it cannot be
+    /// said, for they are given up.
     pub async fn report_placement(
         &self,
         placed: Vec<(TopicIdPartition, DirectoryId)>,
+    ) -> Result<Vec<TopicIdPartition>, LifecycleError> {
+        let (id, epoch) = (self.shared.identity.id, self.epoch());
+        let config = Arc::clone(&self.shared.parts.config);
+        // A partition that is gone by now needs no directory.
+        let decide = move |image: &Image| {
+            topics::place_replicas(image, id, epoch, &placed, config.at(image).election_defaults())
+        };
+        Ok(self.shared.parts.metadata.run(decide).await??)
+    }
+
+    /// Says that replicas that were given up are whole again, in these log directories.
+    pub async fn take_back(
+        &self,
+        rebuilt: Vec<(TopicIdPartition, DirectoryId)>,
     ) -> Result<(), LifecycleError> {
         let (id, epoch) = (self.shared.identity.id, self.epoch());
         let config = Arc::clone(&self.shared.parts.config);
         let decide = move |image: &Image| {
-            topics::assign_directories(image, id, epoch, &placed, config.at(image).election_defaults())
+            topics::take_back_replicas(image, id, epoch, &rebuilt, config.at(image).election_defaults())
         };
-        // A partition that is gone by now needs no directory.
-        self.shared.parts.metadata.run(decide).await??;
-        Ok(())
+        Ok(self.shared.parts.metadata.run(decide).await??)
     }
 
     /// Has the cluster do without replicas of this broker; comes with those that it can do without.

@@ -4,6 +4,8 @@
 //! opened only for the topic whose id it carries; nothing that is not known to be deleted is removed (see
 //! [`LogDirs::clear`]); a partition is not made anew while its log may lie in a directory that is out of service, or lies here and could not be opened.
 
+mod copies;
+
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +23,8 @@ use crate::storage::log::names::{FileName, Kind};
 use crate::storage::log::{Budgets, Log, LogConfig, LogError};
 use crate::storage::log_dir::{Fate, LogDirError, PartitionDir};
 use crate::types::{
-    BrokerEpoch, NodeId, Offset, TimestampMs, TopicId, TopicIdPartition, TopicPartition, Uuid, directory_id,
+    BrokerEpoch, DirectoryId, NodeId, Offset, TimestampMs, TopicId, TopicIdPartition, TopicPartition, Uuid,
+    directory_id,
 };
 
 /// The log directories and what was found in them.
@@ -42,15 +45,32 @@ struct Contents {
     /// Partitions that nobody has opened yet, with the index of their directory. A name may be there more than once: its
     /// topic was deleted and made anew while one of the directories was out of service.
     unopened: HashMap<TopicPartition, Vec<(usize, PartitionDir)>>,
+    /// What this broker should serve and could not open at the last attempt, wherever it lies.
+    unserved: HashSet<TopicPartition>,
     /// Those of them that should have been opened and could not be.
     refused: HashSet<(usize, TopicPartition)>,
     /// Everything that was found at the start and has not been set aside since, whether it is open or not.
     found: HashSet<(usize, TopicPartition)>,
     /// Directories were set aside, of which the checkpoints still tell.
     have_replaced: bool,
-    /// Partitions whose deletion a stop has interrupted.
-    retired: Vec<(usize, PathBuf)>,
+    /// What was set aside to be removed, and a stop has interrupted that.
+    retired: Vec<(usize, PartitionDir)>,
+    /// Copies that a stop has kept from taking the place of their partitions' logs.
+    futures: Vec<(usize, PartitionDir)>,
+    /// In which directories clients want partitions that are not here yet.
+    preferred: HashMap<TopicPartition, usize>,
 }
+
+/// What is known of a path of which somebody says that it is a log directory.
+#[derive(Clone, Debug)]
+pub enum Named {
+    Online(Arc<Directory>),
+    Offline,
+    Unknown,
+}
+
+/// So many wishes for directories of partitions that do not exist are remembered.
+const PREFERRED_MAX: usize = 100_000;
 
 /// What goes into the choice of a directory for a new partition.
 #[derive(Debug)]
@@ -94,6 +114,19 @@ pub enum OpenError {
     /// It is not made anew elsewhere: its records may come back with the directory.
     #[error("its log is not found, and may lie in a directory that is out of service")]
     Elsewhere,
+    /// The same, and the cluster believes that it is in one that is in service.
+    #[error(
+        "its log is not where the cluster believes it to be, and may lie in a directory that is out of service"
+    )]
+    NotWhereNamed,
+    #[error("there is an unfinished copy of its log, which may lie in a directory that is out of service")]
+    CopyAlone,
+    /// The same, and the cluster believes that the copy is the log.
+    #[error(
+        "there is an unfinished copy of its log, for which the cluster takes it, and the log may lie in a directory that \
+         is out of service"
+    )]
+    AnnouncedCopyAlone,
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -107,7 +140,11 @@ impl OpenError {
             OpenError::Io(error) => disk::is_full(error),
             OpenError::Log(LogError::Io { error, .. }) => disk::is_full(error),
             OpenError::Log(error) => matches!(error, LogError::DiskFull),
-            OpenError::NoDirectory | OpenError::Elsewhere => false,
+            OpenError::NoDirectory
+            | OpenError::Elsewhere
+            | OpenError::NotWhereNamed
+            | OpenError::CopyAlone
+            | OpenError::AnnouncedCopyAlone => false,
         }
     }
 }
@@ -139,7 +176,28 @@ impl LogDirs {
         &self.lost
     }
 
-    fn any_is_out_of_service(&self) -> bool {
+    /// The log directory that has this absolute path.
+    pub fn named(&self, path: &Path) -> Named {
+        let is_it = |dir: &Path| {
+            std::path::absolute(dir).is_ok_and(|absolute| absolute.as_os_str() == path.as_os_str())
+        };
+        match self.directories.iter().find(|directory| is_it(directory.path())) {
+            Some(directory) if directory.is_online() => Named::Online(directory.clone()),
+            Some(_) => Named::Offline,
+            None if self.lost.iter().any(|dir| is_it(dir)) => Named::Offline,
+            None => Named::Unknown,
+        }
+    }
+
+    /// Remembers where to make a partition that is not here.
+    pub fn prefer(&self, partition: TopicPartition, directory: &Directory) {
+        let preferred = &mut self.contents().preferred;
+        if preferred.len() < PREFERRED_MAX || preferred.contains_key(&partition) {
+            preferred.insert(partition, directory.index());
+        }
+    }
+
+    pub fn any_is_out_of_service(&self) -> bool {
         !self.lost.is_empty() || self.directories.iter().any(|directory| !directory.is_online())
     }
 
@@ -163,7 +221,10 @@ impl LogDirs {
     /// Whether a partition that lies in the directory should be served and could not be opened: what an unclean stop has left
     /// of it has not been looked at yet.
     pub fn has_unrecovered(&self, directory: &Directory) -> bool {
-        self.contents().refused.iter().any(|(index, _)| *index == directory.index())
+        let contents = self.contents();
+        let is_refused = contents.refused.iter().any(|(index, _)| *index == directory.index());
+        // Nor has a copy that nobody has gone on with.
+        is_refused || contents.futures.iter().any(|(index, _)| *index == directory.index())
     }
 
     /// The partitions that were found in the directory at the start and are still there. Of those that are not open, what the
@@ -184,16 +245,16 @@ impl LogDirs {
         self.disk.space(directory.path())
     }
 
-    /// What placement goes by now, with the directories of the partitions that are `hosted` already.
-    pub fn placement<'a>(
+    /// What placement goes by now, with the indexes of the directories of the partitions that are `hosted` already.
+    pub fn placement(
         &self,
         config: &BrokerConfig,
-        hosted: impl Iterator<Item = &'a Arc<Directory>>,
+        hosted: impl Iterator<Item = usize>,
         are_new: bool,
     ) -> Placement {
         let mut counts = vec![0; self.directories.len()];
-        for directory in hosted {
-            counts[directory.index()] += 1;
+        for index in hosted {
+            counts[index] += 1;
         }
         let cordoned = self.directories.iter().map(|directory| config.cordons(directory.path())).collect();
         Placement { hosted: counts, cordoned, are_new }
@@ -220,31 +281,62 @@ impl LogDirs {
         placement: &Mutex<Placement>,
         now: TimestampMs,
     ) -> Result<Opened, OpenError> {
+        let opened = self.find_or_make(replica, config, placement, now);
+        let unserved = &mut self.contents().unserved;
+        if opened.is_ok() {
+            unserved.remove(&replica.name)
+        } else {
+            unserved.insert(replica.name.clone())
+        };
+        opened
+    }
+
+    fn find_or_make(
+        &self,
+        replica: &Replica,
+        config: &Arc<LogConfig>,
+        placement: &Mutex<Placement>,
+        now: TimestampMs,
+    ) -> Result<Opened, OpenError> {
         let claimed = self.contents().claim(replica, |index| self.is_named(replica, index));
         if let Some((index, found)) = claimed {
-            let directory = self.directories[index].clone();
-            let opened = guarded(&directory, &found.path, || {
-                self.open_found(&directory, &found, replica, config, now)
-            });
-            return match opened {
-                Ok(log) => {
-                    let cleaned = directory.dir().offsets().said(OffsetCheckpoint::Cleaner, &replica.name);
-                    Ok(Opened { log, directory, cleaned })
-                }
-                Err(error) => {
-                    // The next attempt must find it again.
-                    self.contents().refuse(index, found);
-                    Err(error)
-                }
-            };
+            let opened = self.open_claimed(index, found, replica, config, now)?;
+            return Ok(self.compare_with_others(opened, replica, config, now));
         }
         self.set_aside(replica)?;
+        if let Some(opened) = self.open_orphan(replica, config, now)? {
+            return Ok(opened);
+        }
         let directory = self.choose(replica, &mut lock(placement))?;
         let (dir, topic_id) = (directory.dir(), replica.id.topic_id);
         let create =
             || Ok(dir.create_log(&replica.name, topic_id, config.clone(), now, self.budgets.clone())?);
         let log = guarded(&directory, &dir.path_of(&replica.name), create)?;
         Ok(Opened { log, directory, cleaned: None })
+    }
+
+    fn open_claimed(
+        &self,
+        index: usize,
+        found: PartitionDir,
+        replica: &Replica,
+        config: &Arc<LogConfig>,
+        now: TimestampMs,
+    ) -> Result<Opened, OpenError> {
+        let directory = self.directories[index].clone();
+        let opened =
+            guarded(&directory, &found.path, || self.open_found(&directory, &found, replica, config, now));
+        match opened {
+            Ok(log) => {
+                let cleaned = directory.dir().offsets().said(OffsetCheckpoint::Cleaner, &replica.name);
+                Ok(Opened { log, directory, cleaned })
+            }
+            Err(error) => {
+                // The next attempt must find it again.
+                self.contents().refuse(index, found);
+                Err(error)
+            }
+        }
     }
 
     /// Takes the directories out of the way that this broker should not have, before it registers: `image` is current and has
@@ -264,6 +356,7 @@ impl LogDirs {
             strays.extend(same_name.extract_if(.., &is_stray));
             !same_name.is_empty()
         });
+        strays.extend(self.contents().futures.extract_if(.., &is_stray));
         let (mut retired, mut touched) = (Vec::new(), HashSet::new());
         for (index, found) in strays {
             let directory = &self.directories[index];
@@ -278,6 +371,7 @@ impl LogDirs {
                     found.path.display(),
                     path.display()
                 ),
+                Err(_) if found.fate == Fate::Future => self.contents().futures.push((index, found)),
                 Err(_) => drop(self.contents().put_back(index, found)),
             }
             touched.insert(index);
@@ -313,7 +407,7 @@ impl LogDirs {
         found: &PartitionDir,
         fate: Fate,
     ) -> Result<PathBuf, OpenError> {
-        let path = directory.dir().retire(&found.partition, fate, Uuid::new_v4())?;
+        let path = directory.dir().retire_from(&found.path, &found.partition, fate, Uuid::new_v4())?;
         self.contents().have_replaced = true;
         self.forget(directory, &found.partition);
         Ok(path)
@@ -394,18 +488,21 @@ impl LogDirs {
         Ok(log)
     }
 
-    /// Where to make a partition: in the directory that the metadata names, else in the one with the fewest partitions that
+    /// Where to make a partition: in the directory that a client wants, or that the metadata names, else in the one with the fewest partitions that
     /// takes new ones, else in any. Not at all when it may have been made before.
     fn choose(&self, replica: &Replica, placement: &mut Placement) -> Result<Arc<Directory>, OpenError> {
         let online = || self.directories.iter().filter(|directory| directory.is_online());
         let assigned = replica.registration.directory(self.me).unwrap_or(directory_id::UNASSIGNED);
         let named = online().find(|directory| directory.id() == assigned);
-        let is_known = !matches!(assigned, directory_id::UNASSIGNED | directory_id::MIGRATING);
-        if named.is_none() && (is_known || !placement.are_new) && self.any_is_out_of_service() {
-            return Err(OpenError::Elsewhere);
+        let is_new = placement.are_new && (named.is_some() || !is_known(assigned));
+        if !is_new && self.any_is_out_of_service() {
+            // The metadata names the directory that a partition is being moved to before its log is there.
+            return Err(if named.is_some() { OpenError::NotWhereNamed } else { OpenError::Elsewhere });
         }
+        let preferred = self.contents().preferred.remove(&replica.name);
+        let preferred = online().find(|directory| Some(directory.index()) == preferred);
         let emptiest = || online().min_by_key(|directory| placement.rank(directory));
-        let chosen = named.or_else(emptiest).ok_or(OpenError::NoDirectory)?;
+        let chosen = preferred.or(named).or_else(emptiest).ok_or(OpenError::NoDirectory)?;
         if let Some(count) = placement.hosted.get_mut(chosen.index()) {
             *count += 1;
         }
@@ -431,7 +528,8 @@ impl LogDirs {
     /// The same for a partition that could not be opened, wherever it lies.
     pub fn retire_unopened(&self, id: &TopicIdPartition, name: &TopicPartition) -> Vec<Retired> {
         let claimed = self.contents().claim_all(name, id.topic_id);
-        let mut retired = Vec::new();
+        let mut retired = self.retire_copies(id, name);
+        self.contents().unserved.remove(name);
         for (index, found) in claimed {
             let directory = &self.directories[index];
             if !directory.is_online() {
@@ -468,13 +566,20 @@ impl LogDirs {
         }
     }
 
-    /// Partitions whose deletion a stop has interrupted; the second call has none.
+    /// What was set aside and is to be removed, for a stop has interrupted that; the second call has none. What is left of a partition
+    /// that is not served stays: its log may have given up its name for a copy that is away.
     pub fn take_interrupted(&self) -> Vec<Retired> {
-        let retired = std::mem::take(&mut self.contents().retired);
+        let contents = &mut *self.contents();
+        let (unserved, unopened) = (&contents.unserved, &contents.unopened);
+        let is_needed = |name: &TopicPartition| unserved.contains(name) || unopened.contains_key(name);
+        let retired = contents.retired.extract_if(.., |(_, gone)| !is_needed(&gone.partition));
+        let retired: Vec<Retired> = retired
+            .map(|(index, gone)| Retired { directory: self.directories[index].clone(), path: gone.path })
+            .collect();
+        for (_, kept) in &contents.retired {
+            tracing::warn!("{} is kept, for {} is not served", kept.path.display(), kept.partition);
+        }
         retired
-            .into_iter()
-            .map(|(index, path)| Retired { directory: self.directories[index].clone(), path })
-            .collect()
     }
 
     fn contents(&self) -> MutexGuard<'_, Contents> {
@@ -554,12 +659,21 @@ impl Contents {
                         );
                     }
                 }
-                Fate::Delete => self.retired.push((directory.index(), found.path)),
-                Fate::Future | Fate::Stray => {}
+                Fate::Delete => self.retired.push((directory.index(), found)),
+                Fate::Future => {
+                    self.found.insert((directory.index(), found.partition.clone()));
+                    self.futures.push((directory.index(), found));
+                }
+                Fate::Stray => {}
             }
         }
         Ok(())
     }
+}
+
+/// Whether the metadata says where the partition lies.
+fn is_known(assigned: DirectoryId) -> bool {
+    !matches!(assigned, directory_id::UNASSIGNED | directory_id::MIGRATING)
 }
 
 /// Does the work for each job on up to `threads` threads; the results are in the order of the jobs.

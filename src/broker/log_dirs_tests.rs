@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::checkpoints::Checkpoints;
 use super::directory::Directory;
 use super::log_dirs::{LogDirs, OpenError, Opened};
-use super::partitions::Partitions;
+use super::partitions::{Partition, Partitions};
 use super::rig::{ME, id, open_dir_with_id, records};
 use crate::config::{BrokerConfig, Sources, load};
 use crate::metadata::reconcile::Replica;
@@ -17,7 +17,9 @@ use crate::storage::checkpoint::{OffsetCheckpoint, read_offsets, write_offsets};
 use crate::storage::disk::Disk;
 use crate::storage::log::{Budgets, LogConfig, Origin};
 use crate::storage::sim_disk::{FaultOn, SimDisk};
-use crate::types::{DirectoryId, LeaderEpoch, Offset, PartitionEpoch, TimestampMs, TopicPartition, Uuid};
+use crate::types::{
+    DirectoryId, LeaderEpoch, Offset, PartitionEpoch, TimestampMs, TopicPartition, Uuid, directory_id,
+};
 
 const A: DirectoryId = Uuid::from_u128(0xa000);
 const B: DirectoryId = Uuid::from_u128(0xb000);
@@ -31,6 +33,15 @@ fn dirs(disk: &SimDisk, which: &[DirectoryId]) -> LogDirs {
     });
     let directories = directories.collect();
     LogDirs::scan(ME, disk, directories, Vec::new(), Budgets::new(1 << 20, 1 << 20, 100))
+}
+
+/// Of the two directories the other one is out of service.
+fn only(disk: &SimDisk, id: DirectoryId) -> LogDirs {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let (path, lost) = if id == A { ("/a", "/b") } else { ("/b", "/a") };
+    let directory = open_dir_with_id(&disk, Path::new(path), id);
+    let alone = vec![Arc::new(Directory::new(0, directory, Vec::new(), 0))];
+    LogDirs::scan(ME, disk, alone, vec![lost.into()], Budgets::new(1 << 20, 1 << 20, 100))
 }
 
 /// The partition `t-0` of a topic, which the metadata has in `directory`.
@@ -210,4 +221,194 @@ fn a_partition_that_found_no_room_to_be_opened_can_be_deleted() {
     assert!(disk.stat(Path::new("/a/t-0")).is_err());
     dirs.remove(&retired);
     assert!(disk.list(Path::new("/a")).unwrap().iter().all(|entry| !entry.is_dir));
+}
+
+#[test]
+fn a_copy_is_served_when_it_is_all_that_there_is() {
+    let disk = SimDisk::new();
+    {
+        let dirs = dirs(&disk, &[A, B]);
+        let mut opened = open(&dirs, replica(1, A)).unwrap();
+        append(&mut opened);
+        let Opened { log, directory, .. } = opened;
+        let partition = Partition::new(id(1, 0), TopicPartition::new("t", 0), directory, &log);
+        let mut copy = dirs.create_future(&dirs.directories()[1], &partition, NOW).unwrap();
+        copy.advance_to(&log.view(), 1 << 20, NOW).unwrap();
+        copy.flush().unwrap();
+    }
+    disk.kill();
+    // The cluster has been told that the partition is about to lie in the other directory, and the first one is lost.
+    let lost = only(&disk, B);
+    for _ in 0..2 {
+        assert!(matches!(open(&lost, replica(1, B)), Err(OpenError::AnnouncedCopyAlone)));
+        // Where the metadata still names the first one, it is not told anything.
+        assert!(matches!(open(&lost, replica(1, A)), Err(OpenError::CopyAlone)));
+    }
+    drop(lost);
+    disk.kill();
+    // It comes back with nothing in it.
+    disk.remove_dir_all(Path::new("/a/t-0")).unwrap();
+    let dirs = dirs(&disk, &[A, B]);
+    let opened = open(&dirs, replica(1, B)).unwrap();
+    assert_eq!((opened.log.log_end(), opened.directory.id()), (Offset(2), B));
+    assert!(dirs.claim_copies(|_| true).is_empty());
+}
+
+#[test]
+fn no_log_is_made_where_a_move_was_only_announced() {
+    let disk = SimDisk::new();
+    append(&mut open(&dirs(&disk, &[A, B]), replica(1, A)).unwrap());
+    disk.kill();
+    let lost = only(&disk, B);
+    for _ in 0..2 {
+        let error = open(&lost, replica(1, B)).unwrap_err();
+        assert!(matches!(error, OpenError::NotWhereNamed), "{error}");
+    }
+    // Of what the metadata has elsewhere it says nothing that is wrong.
+    let error = open(&lost, replica(1, A)).unwrap_err();
+    assert!(matches!(error, OpenError::Elsewhere), "{error}");
+    assert!(disk.stat(Path::new("/b/t-0")).is_err());
+    // What comes while the broker runs was never anywhere.
+    let placement = lost.placement(&broker_config(), std::iter::empty(), true);
+    let job = (replica(2, B), Arc::new(LogConfig::default()));
+    assert!(lost.open_all(&[job], placement, 1, NOW).pop().unwrap().is_ok());
+    drop(lost);
+    disk.kill();
+    let opened = open(&dirs(&disk, &[A, B]), replica(1, B)).unwrap();
+    assert_eq!((opened.log.log_end(), opened.directory.id()), (Offset(2), A));
+}
+
+/// The process ended when the log in A had given up its name for the copy in B, which had not got it yet.
+fn between_two_names(disk: &SimDisk) {
+    let dirs = dirs(disk, &[A, B]);
+    let mut opened = open(&dirs, replica(1, A)).unwrap();
+    append(&mut opened);
+    let Opened { log, directory, .. } = opened;
+    let name = TopicPartition::new("t", 0);
+    let partition = Partition::new(id(1, 0), name.clone(), directory.clone(), &log);
+    let mut copy = dirs.create_future(&dirs.directories()[1], &partition, NOW).unwrap();
+    copy.advance_to(&log.view(), 1 << 20, NOW).unwrap();
+    copy.flush().unwrap();
+    log.rename(&dirs.path_aside(&directory, &name, &copy)).unwrap();
+    disk.sync_dir(Path::new("/a")).unwrap();
+    drop(dirs);
+    disk.kill();
+}
+
+#[test]
+fn what_gave_way_to_a_copy_stays_until_the_copy_is_open() {
+    let disk = SimDisk::new();
+    between_two_names(&disk);
+    for (on, name) in [(FaultOn::Rename, "-future"), (FaultOn::Read, ".log")] {
+        let dirs = dirs(&disk, &[A, B]);
+        disk.fail(on, name, 0, io::ErrorKind::Other, None);
+        open(&dirs, replica(1, B)).unwrap_err();
+        assert!(dirs.take_interrupted().is_empty(), "{on:?} of {name}");
+        disk.heal();
+        drop(dirs);
+        disk.kill();
+    }
+    // Nor does it go while the copy is away.
+    let alone = only(&disk, A);
+    open(&alone, replica(1, B)).unwrap_err();
+    assert!(alone.take_interrupted().is_empty());
+    drop(alone);
+    disk.kill();
+    let dirs = dirs(&disk, &[A, B]);
+    let opened = open(&dirs, replica(1, B)).unwrap();
+    assert_eq!((opened.log.log_end(), opened.directory.id()), (Offset(2), B));
+    let old = dirs.take_interrupted();
+    assert_eq!(old.len(), 1);
+    dirs.remove(&old);
+    assert!(disk.list(Path::new("/a")).unwrap().iter().all(|entry| !entry.name.starts_with("t-0")));
+}
+
+#[test]
+fn a_copy_that_its_log_has_given_way_to_is_served_whatever_else_is_lost() {
+    let scan = |disk: &SimDisk| {
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let directories = [("/a", A), ("/b", B)].into_iter().enumerate().map(|(index, (path, id))| {
+            Arc::new(Directory::new(index, open_dir_with_id(&shared, Path::new(path), id), Vec::new(), 0))
+        });
+        let (directories, budgets) = (directories.collect(), Budgets::new(1 << 20, 1 << 20, 100));
+        LogDirs::scan(ME, shared.clone(), directories, vec!["/c".into()], budgets)
+    };
+    let disk = SimDisk::new();
+    between_two_names(&disk);
+    let opened = open(&scan(&disk), replica(1, B)).unwrap();
+    assert_eq!((opened.log.log_end(), opened.directory.id()), (Offset(2), B));
+    // What an earlier move has left shows nothing.
+    let disk = SimDisk::new();
+    between_two_names(&disk);
+    let aside = disk.list(Path::new("/a")).unwrap().into_iter().find(|entry| entry.name.starts_with("t-0"));
+    let other = Path::new("/a/t-0.00000000000000000000000000000001-delete");
+    disk.rename(&Path::new("/a").join(aside.unwrap().name), other).unwrap();
+    assert!(matches!(open(&scan(&disk), replica(1, B)), Err(OpenError::AnnouncedCopyAlone)));
+}
+
+#[test]
+fn a_copy_that_nobody_has_opened_goes_with_its_topic() {
+    let disk = SimDisk::new();
+    {
+        let dirs = dirs(&disk, &[A, B]);
+        let Opened { log, directory, .. } = open(&dirs, replica(1, A)).unwrap();
+        let partition = Partition::new(id(1, 0), TopicPartition::new("t", 0), directory, &log);
+        let _ = dirs.create_future(&dirs.directories()[1], &partition, NOW).unwrap();
+    }
+    disk.kill();
+    let dirs = dirs(&disk, &[A, B]);
+    assert!(dirs.retire_unopened(&id(2, 0), &TopicPartition::new("t", 0)).is_empty(), "another topic");
+    // The log has not been opened either.
+    let retired = dirs.retire_unopened(&id(1, 0), &TopicPartition::new("t", 0));
+    dirs.sync_retired(&retired);
+    assert_eq!(retired.len(), 2);
+    dirs.remove(&retired);
+    for path in ["/a", "/b"] {
+        assert!(disk.list(Path::new(path)).unwrap().iter().all(|entry| !entry.is_dir), "{path}");
+    }
+}
+
+#[test]
+fn a_new_partition_is_made_where_a_client_wants_it() {
+    let disk = SimDisk::new();
+    let dirs = dirs(&disk, &[A, B]);
+    for (topic, wanted) in [(1, B), (2, A)] {
+        let directory = dirs.directories().iter().find(|directory| directory.id() == wanted).unwrap();
+        dirs.prefer(TopicPartition::new("t", 0), directory);
+        assert_eq!(open(&dirs, replica(topic, A)).unwrap().directory.id(), wanted);
+        // The wish is granted once.
+        dirs.prefer(TopicPartition::new("u", 0), directory);
+    }
+}
+
+#[test]
+fn a_log_that_has_its_name_is_served_although_the_target_of_its_move_is_lost() {
+    let disk = SimDisk::new();
+    append(&mut open(&dirs(&disk, &[A]), replica(1, A)).unwrap());
+    disk.kill();
+    // The cluster has heard of the move. The log gives up its name before anything is appended to its copy.
+    for named in [B, directory_id::LOST, A] {
+        let opened = open(&only(&disk, A), replica(1, named)).unwrap();
+        assert_eq!((opened.log.log_end(), opened.directory.id()), (Offset(2), A));
+        disk.kill();
+    }
+}
+
+#[test]
+fn a_directory_with_a_copy_that_nobody_has_opened_was_not_left_in_an_orderly_way() {
+    let disk = SimDisk::new();
+    {
+        let dirs = dirs(&disk, &[A, B]);
+        let Opened { log, directory, .. } = open(&dirs, replica(1, A)).unwrap();
+        let partition = Partition::new(id(1, 0), TopicPartition::new("t", 0), directory, &log);
+        let _ = dirs.create_future(&dirs.directories()[1], &partition, NOW).unwrap();
+    }
+    disk.kill();
+    let dirs = dirs(&disk, &[A, B]);
+    let unrecovered = || [0, 1].map(|index| dirs.has_unrecovered(&dirs.directories()[index]));
+    assert_eq!(unrecovered(), [false, true]);
+    let futures = dirs.claim_copies(|_| true);
+    assert_eq!(unrecovered(), [false, false]);
+    futures.into_iter().for_each(|(directory, found)| dirs.leave_copy(&directory, found));
+    assert_eq!(unrecovered(), [false, true]);
 }

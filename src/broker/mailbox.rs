@@ -15,7 +15,7 @@ use super::clock::{self, Now};
 use super::flusher::FlushReport;
 use super::messages::{
     AppendAt, BeginVerification, Compact, DeleteRecords, Fetched, FollowerFetched, Host, IsrAltered, Produce,
-    ReplicaSettings, RoleSpec,
+    Promote, ReplicaSettings, RoleSpec,
 };
 use super::partitions::Partition;
 use super::shard::Shard;
@@ -45,6 +45,8 @@ pub enum Message {
     Damaged(TopicIdPartition, Damage),
     /// Write over what is damaged.
     Mend(TopicIdPartition, Box<Patch>, oneshot::Sender<Result<(), Unfit>>),
+    /// Have a copy take the place of a partition's log.
+    Promote(TopicIdPartition, Box<Promote>),
     /// Take over a partition whose log is open.
     Host(Box<Host>),
     /// Lead or follow from now on.

@@ -93,7 +93,7 @@ impl Mender {
         let mut before = None;
         while let Some(begun) = work.partition.view().next_damaged(before.as_ref()) {
             // A log directory that is out of service is another matter.
-            if !work.partition.directory.is_online() {
+            if !work.partition.directory().is_online() {
                 return Outcome::default();
             }
             before = Some(begun.clone());

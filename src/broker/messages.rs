@@ -1,10 +1,12 @@
 //! What shards are asked and what they answer. Data only; which error code an answer becomes is decided in `api`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use super::directory::Directory;
 use super::partitions::Partition;
 use super::reply::ReplySlot;
 use crate::replica::{
@@ -13,6 +15,7 @@ use crate::replica::{
 };
 use crate::storage::log::compaction::{Basis, Cleaned, SwapError};
 use crate::storage::log::producer_state::{Coordinated, FirstBatch, Guard};
+use crate::storage::log::succession::CopyError;
 use crate::storage::log::{AppendError, Log, LogError, Origin};
 use crate::types::{
     LeaderEpoch, MonotonicMs, Offset, PartitionEpoch, TimestampMs, TopicIdPartition, TopicPartition,
@@ -140,6 +143,44 @@ pub enum Compact {
     Swap(Cleaned, oneshot::Sender<Result<(), SwapError>>),
     /// All below `upto` is compacted, if the log is still the one of `basis`.
     End { basis: Basis, upto: Offset, reply: oneshot::Sender<()> },
+}
+
+/// A copy that is to take the place of a partition's log.
+#[derive(Debug)]
+pub struct Promote {
+    /// What it is a copy of.
+    pub partition: Arc<Partition>,
+    pub future: Log,
+    /// Where it lies.
+    pub directory: Arc<Directory>,
+    pub names: Names,
+    /// How often the log had been rebuilt when the copy was begun.
+    pub rebuilds: u32,
+    /// So much may be missing of it: it is copied and synced in one step, for which the other partitions of the shard wait.
+    pub missing_max: usize,
+    pub reply: oneshot::Sender<Promoted>,
+}
+
+/// What directories are called once a copy has taken the place of a log.
+#[derive(Clone, Debug)]
+pub struct Names {
+    /// That of the copy.
+    pub log: PathBuf,
+    /// That of the log that there was.
+    pub aside: PathBuf,
+}
+
+/// What became of a copy.
+#[derive(Debug)]
+pub enum Promoted {
+    /// It is the log now; this is the one before, which has lost its name and which nobody writes to any more.
+    Done(Log),
+    /// Too much is missing yet.
+    Behind(Log),
+    /// It could not be brought up to date, or could not take over.
+    Failed(Log, CopyError),
+    /// The partition is not here, or its log is out of service.
+    Gone(Log),
 }
 
 /// A partition for a shard to take over.

@@ -2,7 +2,7 @@
 //!
 //! In reading order: `messages` (what shards are asked), `shard` with `hosted` and `following` (a partition's log and core joined),
 //! `owed`, `turned_away`, `ledger` and `outbox`; `mailbox` (its thread), `flusher` and `directory`; `partitions` (where handlers find a partition),
-//! `read_replicas`, `serving` and `waiters`; `coordinators` with `transactions`, put together in `coordination`; then what follows the metadata: `settings`, `dynamic_config`, `log_dirs`, `reconciler`, `lifecycle`,
+//! `read_replicas`, `serving` and `waiters`; `coordinators` with `transactions`, put together in `coordination`; then what follows the metadata: `settings`, `dynamic_config`, `log_dirs`, `reconciler`, `moves` (of replicas between log directories), `assignments`, `lifecycle`,
 //! `producer_ids`; and `start`, which puts it together.
 
 pub mod clock;
@@ -19,6 +19,7 @@ mod mending;
 pub mod repairs;
 mod upkeep;
 mod turned_away;
+mod promotion;
 pub mod outbox;
 mod owed;
 mod ledger;
@@ -43,6 +44,8 @@ pub mod settings;
 pub mod dynamic_config;
 pub mod loggers;
 pub mod log_dirs;
+pub mod assignments;
+pub mod moves;
 pub mod reconciler;
 pub mod duty_settings;
 pub mod controller_channel;
@@ -70,3 +73,5 @@ mod start_tests;
 mod crash_tests;
 #[cfg(test)]
 mod log_dirs_tests;
+#[cfg(test)]
+mod promotion_tests;

@@ -6,7 +6,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use super::directory::Directory;
 use super::mailbox::{Message, ShardSender};
 use super::messages::{
     Append, AppendAt, Appending, BeginVerification, Compact, DeleteRecords, DeleteRecordsError, Fetched,
-    FollowerFetched, IsrAltered, Produce, ProduceError, Produced,
+    FollowerFetched, IsrAltered, Produce, ProduceError, Produced, Promote, Promoted,
 };
 use super::read_replicas::ReadReplicas;
 use super::reply::{Gathered, gather};
@@ -47,12 +47,44 @@ pub struct Leadership {
     pub epoch_start: Option<Offset>,
 }
 
+/// The copy of a partition in the directory to which it is being moved.
+#[derive(Debug)]
+pub struct FutureReplica {
+    pub directory: Arc<Directory>,
+    /// `None`: it has not been opened yet.
+    views: Option<LogViews>,
+}
+
+impl FutureReplica {
+    pub(super) fn new(directory: Arc<Directory>, log: &Log) -> FutureReplica {
+        FutureReplica { directory, views: Some(log.views()) }
+    }
+
+    pub(super) fn found(directory: Arc<Directory>) -> FutureReplica {
+        FutureReplica { directory, views: None }
+    }
+
+    /// The copy as it is now, if that is known.
+    pub fn view(&self) -> Option<Arc<LogView>> {
+        Some(self.views.as_ref()?.load_full())
+    }
+}
+
+/// Where a partition lies, at one moment.
+#[derive(Clone, Debug)]
+pub struct Lies {
+    /// The directory of its log.
+    pub directory: Arc<Directory>,
+    /// The copy that is to take the place of the log, while it is being moved.
+    pub future: Option<Arc<FutureReplica>>,
+}
+
 /// A partition that this broker hosts, for readers.
 #[derive(Debug)]
 pub struct Partition {
     pub id: TopicIdPartition,
     pub name: TopicPartition,
-    pub directory: Arc<Directory>,
+    lies: ArcSwap<Lies>,
     /// The fetches that wait for this partition.
     pub waiters: Arc<Waiters>,
     /// Where else than here consumers may read; nowhere while this broker does not lead.
@@ -62,6 +94,8 @@ pub struct Partition {
     /// See [`Partition::cleaned`]; unknown when negative.
     cleaned: AtomicI64,
     leadership: ArcSwap<Leadership>,
+    /// See [`Partition::rebuilds`].
+    rebuilds: AtomicU32,
     /// See [`Partition::watches_followers`].
     watches_followers: AtomicBool,
     /// See [`Partition::counts_flushed`].
@@ -85,22 +119,48 @@ impl Partition {
         };
         let (waiters, leadership) = (Arc::default(), ArcSwap::from_pointee(leadership));
         let (views, log_config) = (log.views(), ArcSwap::new(log.config().clone()));
-        let (watches_followers, counts_flushed, is_throttled) = Default::default();
+        let (rebuilds, watches_followers, counts_flushed, is_throttled) = Default::default();
         let read_replicas = ReadReplicas::default();
         Partition {
             id,
             name,
-            directory,
+            lies: ArcSwap::from_pointee(Lies { directory, future: None }),
             waiters,
             read_replicas,
             views,
             log_config,
             cleaned: AtomicI64::new(Offset::UNKNOWN.0),
             leadership,
+            rebuilds,
             watches_followers,
             counts_flushed,
             is_throttled,
         }
+    }
+
+    /// Where it lies now.
+    pub fn lies(&self) -> Arc<Lies> {
+        self.lies.load_full()
+    }
+
+    /// Where its log lies.
+    pub fn directory(&self) -> Arc<Directory> {
+        self.lies.load().directory.clone()
+    }
+
+    /// The copy that is to take the place of the log, while it is being moved.
+    pub fn future(&self) -> Option<Arc<FutureReplica>> {
+        self.lies.load().future.clone()
+    }
+
+    pub(super) fn set_future(&self, future: Option<FutureReplica>) {
+        let future = future.map(Arc::new);
+        self.lies.rcu(|lies| Lies { directory: lies.directory.clone(), future: future.clone() });
+    }
+
+    /// The copy in `directory` is the log now.
+    pub(super) fn move_to(&self, directory: Arc<Directory>) {
+        self.lies.store(Arc::new(Lies { directory, future: None }));
     }
 
     /// Whether this replica is listed in `leader.replication.throttled.replicas`.
@@ -152,6 +212,15 @@ impl Partition {
         self.cleaned.store(upto.unwrap_or(Offset::UNKNOWN).0, Ordering::Release);
     }
 
+    /// How often this broker has begun to have the records from a leader again, for they were damaged.
+    pub fn rebuilds(&self) -> u32 {
+        self.rebuilds.load(Ordering::Acquire)
+    }
+
+    pub(super) fn note_rebuild(&self) {
+        self.rebuilds.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// A read of the log has failed. Damage is for its shard to deal with, the first time that it is found.
     pub fn note_unreadable(&self, error: &io::Error) {
         if let Some(damage) = Damage::of(error) {
@@ -161,7 +230,7 @@ impl Partition {
 
     pub(super) fn note_damage(&self, damage: &Damage) {
         if !damage.is_known() {
-            for shard in self.directory.shards() {
+            for shard in self.directory().shards() {
                 shard.send_event(Message::Damaged(self.id, damage.clone()));
             }
         }
@@ -346,6 +415,26 @@ impl Partitions {
         let (reply, mended) = oneshot::channel();
         self.shard_of(&id).send_event(Message::Mend(id, Box::new(patch), reply));
         mended.await.unwrap_or(Err(Unfit::Gone))
+    }
+
+    /// Has a copy take the place of a partition's log. `None`: the shard has ended, and the copy with it.
+    pub(super) async fn promote(
+        &self,
+        promote: impl FnOnce(oneshot::Sender<Promoted>) -> Promote,
+    ) -> Option<Promoted> {
+        let (reply, promoted) = oneshot::channel();
+        let promote = promote(reply);
+        let id = promote.partition.id;
+        self.shard_of(&id).send(Message::Promote(id, Box::new(promote))).await;
+        promoted.await.ok()
+    }
+
+    /// Waits until the shard of a partition has dealt with what it was sent before.
+    pub(super) async fn settled(&self, id: &TopicIdPartition) {
+        let (reply, reached) = oneshot::channel();
+        self.shard_of(id).send(Message::Fence(reply)).await;
+        // A shard that has ended has dealt with all that it ever will.
+        let _ = reached.await;
     }
 
     /// Waits until every shard has dealt with what it was sent before.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::assignments::Report;
 use super::blocking::blocking;
 use super::checkpoints::Checkpoints;
 use super::clock;
@@ -17,15 +18,16 @@ use super::flusher::DEFAULT_THREADS;
 use super::log_dirs::{LogDirs, OpenError, Opened, Retired};
 use super::mailbox::Message;
 use super::messages::{Host, RoleSpec};
+use super::moves::Moves;
 use super::partitions::{Partition, Partitions};
 use super::settings::TopicSettings;
 use crate::metadata::brokers::BrokerRegistration;
 use crate::metadata::reconcile::{Changes, Reconfigured, Replica, Stop, changes};
-use crate::metadata::topics::{LeaderRecoveryState, PartitionRegistration};
+use crate::metadata::topics::{LeaderRecoveryState, PartitionRegistration, is_given_up, is_kept_out};
 use crate::metadata::{Image, ImageVersion};
 use crate::replica::{BrokerStanding, Registration, Term};
 use crate::storage::log::{Log, LogConfig};
-use crate::types::{DirectoryId, NodeId, TopicIdPartition, directory_id};
+use crate::types::{NodeId, TopicIdPartition, directory_id};
 
 /// How long a partition that could not be opened waits for the next attempt: the disk may have room again.
 const RETRY: Duration = Duration::from_secs(10);
@@ -60,8 +62,8 @@ impl Reconciled {
 /// What follows from a change and keeps nobody waiting.
 #[derive(Debug)]
 pub enum Chore {
-    /// Tell the cluster in which log directories partitions are.
-    ReportPlacement(Vec<(TopicIdPartition, DirectoryId)>),
+    /// Tell the cluster in which log directories partitions are. What is told last is what holds, so there is one queue for it.
+    ReportPlacement(Report),
     /// Remove the files of deleted partitions after a delay.
     Remove { retired: Vec<Retired>, delay_ms: i64 },
 }
@@ -75,6 +77,8 @@ pub struct Reconciler {
     dirs: Arc<LogDirs>,
     checkpoints: Arc<Checkpoints>,
     chores: mpsc::UnboundedSender<Chore>,
+    /// What moves partitions between log directories, once it does.
+    moves: Option<Moves>,
     /// The image that this broker has caught up with.
     seen: Arc<Image>,
     /// Replicas that could not be opened for a reason that may pass.
@@ -95,10 +99,27 @@ impl Reconciler {
         let (reached, reconciled) = watch::channel(ImageVersion::default());
         let settings = TopicSettings::new(config.latest());
         warn_of(&settings, None);
-        let (seen, failed) = Default::default();
-        let reconciler =
-            Reconciler { me, config, settings, partitions, dirs, checkpoints, chores, seen, failed, reached };
+        let (moves, seen, failed) = Default::default();
+        let reconciler = Reconciler {
+            me,
+            config,
+            settings,
+            partitions,
+            dirs,
+            checkpoints,
+            chores,
+            moves,
+            seen,
+            failed,
+            reached,
+        };
         (reconciler, Reconciled(reconciled))
+    }
+
+    /// Moves of partitions end there before they are let go of.
+    #[must_use]
+    pub fn with_moves(self, moves: Moves) -> Reconciler {
+        Reconciler { moves: Some(moves), ..self }
     }
 
     /// Takes away what lies in the log directories and is not this broker's, by an image that is current.
@@ -193,13 +214,17 @@ impl Reconciler {
                     let directory = opened.directory.id();
                     let assigned = replica.registration.directory(self.me);
                     // One that was given up is in its place again when it is whole.
-                    if assigned != Some(directory) && !is_given_up(&replica.registration, self.me) {
+                    if assigned != Some(directory) && !is_kept_out(&replica.registration, self.me) {
                         placed.push((replica.id, directory));
                     }
                     hosts.push(self.host(&replica, opened, image));
                 }
                 Err(error) => {
                     unserved.push(replica.id);
+                    if matches!(error, OpenError::NotWhereNamed | OpenError::AnnouncedCopyAlone) {
+                        // Whoever believes that it is here would wait for it.
+                        placed.push((replica.id, directory_id::LOST));
+                    }
                     if error.may_pass() {
                         tracing::warn!("Partition {} cannot be served yet: {error}", replica.name);
                         self.failed.push(replica);
@@ -208,6 +233,11 @@ impl Reconciler {
                     }
                 }
             }
+        }
+        // What it leads to is reconciled like any other change. From when they are in the table on, partitions may be moved, and
+        // that is told after this.
+        if !placed.is_empty() {
+            let _ = self.chores.send(Chore::ReportPlacement(Report::of(placed)));
         }
         self.partitions.update(|table| {
             for host in &hosts {
@@ -219,10 +249,6 @@ impl Reconciler {
         for host in hosts {
             let id = host.partition.id;
             self.tell(&id, Message::Host(Box::new(host))).await;
-        }
-        if !placed.is_empty() {
-            // What it leads to is reconciled like any other change.
-            let _ = self.chores.send(Chore::ReportPlacement(placed));
         }
     }
 
@@ -237,7 +263,8 @@ impl Reconciler {
     async fn open(&self, jobs: Vec<(Replica, Arc<LogConfig>)>) -> (Jobs, Results) {
         let is_start = self.seen.version == ImageVersion::default();
         let hosted = self.partitions.all();
-        let hosted = hosted.values().map(|partition| &partition.directory);
+        let futures = hosted.values().filter_map(|partition| Some(partition.future()?.directory.index()));
+        let hosted = hosted.values().map(|partition| partition.directory().index()).chain(futures);
         let placement = self.dirs.placement(self.settings.broker(), hosted, !is_start);
         let per_directory = self.settings.broker().num_recovery_threads_per_data_dir;
         let recovering =
@@ -282,6 +309,9 @@ impl Reconciler {
 
     /// Lets go of partitions and sets their directories aside; the files are removed a while later.
     async fn stop(&mut self, stops: Vec<Stop>) {
+        if let Some(moves) = &self.moves {
+            moves.abandon(stops.iter().map(|stop| &stop.id));
+        }
         let mut released = Vec::with_capacity(stops.len());
         for stop in &stops {
             let (done, log) = oneshot::channel();
@@ -352,12 +382,6 @@ fn warn_of(settings: &TopicSettings, before: Option<&TopicSettings>) {
 type Jobs = Vec<(Replica, Arc<LogConfig>)>;
 type Results = Vec<Result<Opened, OpenError>>;
 
-/// Whether the cluster does without what this broker has of the partition. One that is in no directory and may still be needed has
-/// lost its directory, not its records.
-fn is_given_up(of: &PartitionRegistration, me: NodeId) -> bool {
-    of.directory(me) == Some(directory_id::LOST) && !of.isr.contains(&me) && !of.elr.contains(&me)
-}
-
 fn standing(node: NodeId, of: &PartitionRegistration, image: &Image) -> BrokerStanding {
     // A replica that is being rebuilt cannot join, nor one whose directory has failed, however far it had come.
     let directory = of.directory(node).filter(|directory| *directory != directory_id::LOST);
@@ -380,17 +404,18 @@ fn retire(
     released: Vec<(Option<Arc<Partition>>, Option<Log>)>,
 ) -> Vec<Retired> {
     for partition in released.iter().filter_map(|(partition, _)| partition.as_ref()) {
-        dirs.forget(&partition.directory, &partition.name);
+        dirs.forget(&partition.directory(), &partition.name);
     }
     checkpoints.write_all();
     let mut retired = Vec::with_capacity(released.len());
     for (partition, log) in released {
         let (Some(partition), Some(log)) = (partition, log) else { continue };
-        partition.directory.flush.forget(&partition.id);
+        let directory = partition.directory();
+        directory.flush.forget(&partition.id);
         drop(log);
-        match dirs.retire(&partition.directory, &partition.name) {
+        match dirs.retire(&directory, &partition.name) {
             Ok(files) => retired.extend(files),
-            Err(error) => partition.directory.fail(&format!("delete {}", partition.name), &error),
+            Err(error) => directory.fail(&format!("delete {}", partition.name), &error),
         }
     }
     dirs.sync_retired(&retired);

@@ -18,7 +18,7 @@ use super::clock;
 use super::lifecycle::Lifecycle;
 use super::mending::{Attempt, Mender, Outcome};
 use crate::metadata::Image;
-use crate::metadata::topics::{PartitionRegistration, can_do_without};
+use crate::metadata::topics::{PartitionRegistration, can_do_without, is_nowhere};
 use crate::types::{DirectoryId, MonotonicMs, NodeId, TopicIdPartition, directory_id};
 
 /// How long it takes until what could not be told is told again, and what was not put right is tried again the first time.
@@ -36,8 +36,10 @@ pub enum Repair {
     Damaged(TopicIdPartition),
     /// What was damaged is cut off.
     Begun(TopicIdPartition),
-    /// It has what is committed, in the log directory with this id.
+    /// It has what is committed, in the log directory with this id, and stays there until it is taken back.
     Rebuilt(TopicIdPartition, DirectoryId),
+    /// It goes on with a copy of its log, which is whole.
+    Moved(TopicIdPartition),
 }
 
 /// What the cluster is to be told now.
@@ -102,6 +104,7 @@ impl Repairs {
             Repair::Rebuilt(id, directory) => {
                 self.open.insert(id, State { damage: None, rebuilt_in: Some(directory) });
             }
+            Repair::Moved(id) => drop(self.open.remove(&id)),
         }
     }
 
@@ -159,10 +162,8 @@ impl Repairs {
                 return false;
             };
             let is_lost = partition.directory(me) == Some(directory_id::LOST);
-            // One that leads because nobody else was left is in none that is known.
-            let is_nowhere = is_lost || partition.directory(me) == Some(directory_id::UNASSIGNED);
             match state.rebuilt_in {
-                Some(directory) if is_nowhere => due.take_back.push((*id, directory)),
+                Some(directory) if is_nowhere(partition, me) => due.take_back.push((*id, directory)),
                 _ => state.rebuilt_in = None,
             }
             let is_hopeless = state.damage.is_some_and(Damage::is_hopeless);
@@ -316,7 +317,7 @@ pub async fn run(
 async fn tell(due: Due, lifecycle: &Lifecycle) -> Option<Vec<TopicIdPartition>> {
     let Due { give_up, take_back } = due;
     if !take_back.is_empty()
-        && let Err(error) = lifecycle.report_placement(take_back).await
+        && let Err(error) = lifecycle.take_back(take_back).await
     {
         tracing::warn!("Could not report that replicas are whole again: {error}");
         return None;

@@ -46,7 +46,7 @@ pub fn spawn(partitions: Partitions, times: RetentionTimes) -> io::Result<Retent
 /// Goes once through the partitions whose settings are `wanted`, until `is_over`. Blocks on shards and on the disk.
 pub(super) fn run(partitions: &Partitions, wanted: impl Fn(&LogConfig) -> bool, is_over: impl Fn() -> bool) {
     for (id, partition) in &partitions.all() {
-        let concerns = wanted(&partition.log_config()) && partition.directory.is_online();
+        let concerns = wanted(&partition.log_config()) && partition.directory().is_online();
         if !concerns || !is_due(partition) {
             continue;
         }

@@ -13,7 +13,8 @@ use super::hosted::{AppendTerms, Desk, Hosted};
 use super::lease::Lease;
 use super::mailbox::Message;
 use super::messages::{
-    AppendAt, BeginVerification, DeleteRecords, DeleteRecordsError, Host, Produce, ProduceError,
+    AppendAt, BeginVerification, DeleteRecords, DeleteRecordsError, Host, Produce, ProduceError, Promote,
+    Promoted,
 };
 use super::outbox::Outlets;
 use super::stall::Slot;
@@ -147,6 +148,7 @@ impl Shard {
                 self.with(id, |hosted, desk| mended = hosted.mend(&patch, desk));
                 let _ = reply.send(mended);
             }
+            Message::Promote(id, promote) => self.promote(id, *promote),
             Message::Host(host) => self.host(*host),
             Message::Assume(id, role) => self.with(id, |hosted, desk| hosted.assume(role, desk)),
             Message::Configure(id, log, config) => {
@@ -220,7 +222,7 @@ impl Shard {
 
     fn host(&mut self, host: Host) {
         let id = host.partition.id;
-        if !host.partition.directory.is_online() {
+        if !host.partition.directory().is_online() {
             // It failed while the log was on its way here.
             self.hosted.insert(id, Hosted::new(host, &mut self.desk));
             return self.take_offline(id);
@@ -233,8 +235,17 @@ impl Shard {
         self.with(id, |_, _| ());
     }
 
+    fn promote(&mut self, id: TopicIdPartition, promote: Promote) {
+        if self.hosted.contains_key(&id) {
+            self.with(id, |hosted, desk| hosted.promote(promote, desk));
+        } else {
+            let Promote { future, reply, .. } = promote;
+            let _ = reply.send(Promoted::Gone(future));
+        }
+    }
+
     fn directory_failed(&mut self, index: usize) {
-        let lost = self.hosted.values().filter(|hosted| hosted.partition.directory.index() == index);
+        let lost = self.hosted.values().filter(|hosted| hosted.partition.directory().index() == index);
         let lost: Vec<TopicIdPartition> = lost.map(|hosted| hosted.partition.id).collect();
         for id in lost {
             self.take_offline(id);

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
+use super::assignments::{self, Report};
 use super::blocking::blocking;
 use super::checkpoints::{self, CheckpointIntervals, Checkpoints, Periodic};
 use super::cleaner::Cleaner;
@@ -30,6 +31,7 @@ use super::lifecycle::{BrokerIdentity, Lifecycle, LifecycleError, LifecycleParts
 use super::log_dirs::LogDirs;
 use super::mailbox::{self, ShardSender, mailbox};
 use super::mending::Mender;
+use super::moves::{MoveParts, Moves};
 use super::outbox::{Inlets, Outlets, outlets};
 use super::partitions::{Partition, Partitions};
 use super::peer_silence::PeerSilence;
@@ -104,6 +106,7 @@ pub struct BrokerHandles {
     pub silence: PeerSilence,
     pub departures: Departures,
     pub log_dirs: Arc<LogDirs>,
+    pub moves: Moves,
     pub coordination: Coordination,
 }
 
@@ -139,24 +142,21 @@ pub async fn start(
     let failure = Arc::new(Notify::new());
     let directories = directories(log_dirs, &shards, &failure, &waits, reserve(&config.latest().broker));
     let partitions = Partitions::new(shards);
-    let budgets = budgets(open_files, &config.latest().broker);
-    let scanned = disk.clone();
-    let dirs = Arc::new(blocking(move || LogDirs::scan(id, scanned, directories, lost_dirs, budgets)).await);
-    let checkpoints = Arc::new(Checkpoints::new(partitions.clone(), dirs.clone()));
-    let (chores, to_do) = mpsc::unbounded_channel();
-    let (mut reconciler, reconciled) =
-        Reconciler::new(id, config.clone(), partitions.clone(), dirs.clone(), checkpoints.clone(), chores);
+    let found = Found { id, disk, directories, lost_dirs, open_files };
+    let storage = Storage::open(found, &partitions, &config, &metadata).await;
+    let Storage { dirs, checkpoints, moves, mut reconciler, reconciled, to_do } = storage;
     reconciler.clear(metadata.image()).await;
     let identity = identity(id, endpoints, rack, &dirs)?;
+    let (channel, stall_limits) = (controller.separate(), StallLimits::default());
     let parts = LifecycleParts {
         metadata: metadata.clone(),
         config: config.clone(),
-        channel: controller.separate(),
+        channel,
         lease: lease.clone(),
         silence: silence.clone(),
         reconciled: reconciled.clone(),
         waits,
-        stall_limits: StallLimits::default(),
+        stall_limits,
         is_quiet: is_alone,
     };
     let (lifecycle, beat) = Lifecycle::register(parts, identity).await?;
@@ -176,6 +176,7 @@ pub async fn start(
     let [fetching, altering, repairing] = replicate(fetching, controller.separate(), inlets, &lifecycle);
     reconciler.catch_up(metadata.image()).await;
     tell_strays(&dirs);
+    moves.resume();
     let upkeep = start_upkeep(config.clone(), &partitions, &checkpoints)?;
     let (producer_ids, give_out) = ProducerIds::new(metadata.clone(), id, epoch_of(&lifecycle));
     let mut tasks = vec![beat, fetching, altering, repairing, tokio::spawn(give_out)];
@@ -192,6 +193,7 @@ pub async fn start(
         silence,
         departures,
         log_dirs: dirs,
+        moves,
         coordination,
     };
     Ok((handles.clone(), RunningBroker { handles, checkpoints, upkeep, tasks }))
@@ -201,6 +203,56 @@ pub async fn start(
 fn budgets(open_files: usize, config: &BrokerConfig) -> Budgets {
     let producers = usize::try_from(config.producer_state_max).unwrap_or(1);
     Budgets::new(TAIL_BYTES, TAIL_BYTES_PER_LOG, open_files).with_producers(producers)
+}
+
+/// The log directories before anybody has looked into them.
+struct Found {
+    id: NodeId,
+    disk: Arc<dyn Disk>,
+    directories: Vec<Arc<Directory>>,
+    lost_dirs: Vec<PathBuf>,
+    open_files: usize,
+}
+
+/// The log directories, and what looks after them.
+struct Storage {
+    dirs: Arc<LogDirs>,
+    checkpoints: Arc<Checkpoints>,
+    moves: Moves,
+    reconciler: Reconciler,
+    reconciled: Reconciled,
+    to_do: mpsc::UnboundedReceiver<Chore>,
+}
+
+impl Storage {
+    async fn open(
+        found: Found,
+        partitions: &Partitions,
+        config: &Arc<DynamicConfig>,
+        metadata: &MetadataHandle,
+    ) -> Storage {
+        let Found { id, disk, directories, lost_dirs, open_files } = found;
+        let budgets = budgets(open_files, &config.latest().broker);
+        let scanned = disk.clone();
+        let scan = move || LogDirs::scan(id, scanned, directories, lost_dirs, budgets);
+        let dirs = Arc::new(blocking(scan).await);
+        let checkpoints = Arc::new(Checkpoints::new(partitions.clone(), dirs.clone()));
+        let (chores, to_do) = mpsc::unbounded_channel();
+        let moves = Moves::new(MoveParts {
+            me: id,
+            metadata: metadata.clone(),
+            partitions: partitions.clone(),
+            dirs: dirs.clone(),
+            checkpoints: checkpoints.clone(),
+            config: config.clone(),
+            chores: chores.clone(),
+        });
+        let partitions = partitions.clone();
+        let (reconciler, reconciled) =
+            Reconciler::new(id, config.clone(), partitions, dirs.clone(), checkpoints.clone(), chores);
+        let reconciler = reconciler.with_moves(moves.clone());
+        Storage { dirs, checkpoints, moves, reconciler, reconciled, to_do }
+    }
 }
 
 /// What this broker says of itself: with the log directories that are in service.
@@ -283,10 +335,12 @@ fn look_after(
     lifecycle: &Lifecycle,
     failure: Arc<Notify>,
     to_do: mpsc::UnboundedReceiver<Chore>,
-) -> [JoinHandle<()>; 3] {
+) -> [JoinHandle<()>; 4] {
     let old = dirs.clone();
+    let (reports, to_report) = mpsc::unbounded_channel();
     [
-        tokio::spawn(do_chores(to_do, dirs.clone(), lifecycle.clone())),
+        tokio::spawn(do_chores(to_do, dirs.clone(), reports)),
+        tokio::spawn(assignments::run(to_report, lifecycle.clone())),
         tokio::spawn(report_failures(failure, dirs.clone(), lifecycle.clone())),
         tokio::task::spawn_blocking(move || old.remove(&old.take_interrupted())),
     ]
@@ -362,6 +416,7 @@ impl RunningBroker {
     pub async fn stop(self) -> Vec<Box<dyn DiskLock>> {
         self.leave().await;
         let RunningBroker { handles, checkpoints, upkeep, tasks } = self;
+        handles.moves.stop().await;
         for task in tasks {
             task.abort();
         }
@@ -397,7 +452,7 @@ fn close_logs(logs: Vec<(Arc<Partition>, Log)>) -> HashSet<usize> {
     let next = || logs.lock().unwrap_or_else(PoisonError::into_inner).next();
     let work = || {
         while let Some((partition, mut log)) = next() {
-            let directory = &partition.directory;
+            let directory = partition.directory();
             match log.close() {
                 Err(LogError::DiskFull) => {
                     let mut incomplete = incomplete.lock().unwrap_or_else(PoisonError::into_inner);
@@ -466,23 +521,23 @@ fn tell_strays(dirs: &LogDirs) {
 }
 
 /// Does what the reconciler leaves to others, each thing by itself.
-async fn do_chores(mut chores: mpsc::UnboundedReceiver<Chore>, dirs: Arc<LogDirs>, lifecycle: Lifecycle) {
+async fn do_chores(
+    mut chores: mpsc::UnboundedReceiver<Chore>,
+    dirs: Arc<LogDirs>,
+    reports: mpsc::UnboundedSender<Report>,
+) {
     while let Some(chore) = chores.recv().await {
-        let (dirs, lifecycle) = (dirs.clone(), lifecycle.clone());
-        tokio::spawn(async move {
-            match chore {
-                Chore::ReportPlacement(placed) => {
-                    if let Err(error) = lifecycle.report_placement(placed).await {
-                        tracing::warn!("Could not report in which log directories partitions are: {error}");
-                    }
-                }
-                Chore::Remove { retired, delay_ms } => {
+        match chore {
+            Chore::ReportPlacement(report) => drop(reports.send(report)),
+            Chore::Remove { retired, delay_ms } => {
+                let dirs = dirs.clone();
+                tokio::spawn(async move {
                     let delay = Duration::from_millis(u64::try_from(delay_ms).unwrap_or(0));
                     tokio::time::sleep(delay).await;
                     blocking(move || dirs.remove(&retired)).await;
-                }
+                });
             }
-        });
+        }
     }
 }
 

@@ -34,6 +34,8 @@ use crate::wire::messages::metadata::{
     UnregisterBrokerRecord,
 };
 
+mod moves;
+
 struct Node {
     metadata: MetadataHandle,
     controller: Controller,
@@ -169,6 +171,16 @@ impl Node {
     async fn until(&self, holds: impl Fn(&Image) -> bool) {
         let mut images = self.metadata.subscribe();
         images.wait_for(|image| holds(image)).await.unwrap();
+    }
+
+    /// Waits until the metadata has partition 0 of the topic in this directory.
+    async fn until_in(&self, topic: u128, directory: DirectoryId) {
+        let topic = TopicId::from_u128(topic);
+        let is_there = |image: &Image| {
+            let partition = image.topics.partition(topic, PartitionIndex(0));
+            partition.is_some_and(|partition| partition.directory(ME) == Some(directory))
+        };
+        self.until(is_there).await;
     }
 
     async fn configure(&mut self, key: &str, value: &str) {

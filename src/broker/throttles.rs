@@ -1,5 +1,5 @@
 //! The limits on replication that is throttled, as the configuration has them at the moment: one for what this broker sends as
-//! leader, one for what it takes as follower.
+//! leader, one for what it takes as follower, one for what it moves between its log directories.
 //!
 //! Must not know partitions. Invariant: the rate is that of the configuration at each question.
 
@@ -21,6 +21,7 @@ pub struct ReplicationThrottle {
 enum Direction {
     Leader,
     Follower,
+    Moves,
 }
 
 impl ReplicationThrottle {
@@ -32,11 +33,16 @@ impl ReplicationThrottle {
         ReplicationThrottle { config, direction: Direction::Follower, throttle: Arc::default() }
     }
 
-    fn rate(&self) -> Option<i64> {
+    pub fn of_moves(config: Arc<DynamicConfig>) -> ReplicationThrottle {
+        ReplicationThrottle { config, direction: Direction::Moves, throttle: Arc::default() }
+    }
+
+    pub fn rate(&self) -> Option<i64> {
         let broker = &self.config.latest().broker;
         match self.direction {
             Direction::Leader => broker.leader_replication_throttled_rate,
             Direction::Follower => broker.follower_replication_throttled_rate,
+            Direction::Moves => broker.replica_alter_log_dirs_io_max_bytes_per_second,
         }
     }
 

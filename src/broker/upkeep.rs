@@ -28,7 +28,7 @@ impl Hosted {
         let Some(doomed) = doomed else { return };
         self.segments_flushed = self.segments_flushed.saturating_sub(doomed.count());
         let delay_ms = self.log.config().file_delete_delay_ms;
-        self.partition.directory.doom(doomed, desk.now.monotonic.plus(delay_ms));
+        self.partition.directory().doom(doomed, desk.now.monotonic.plus(delay_ms));
     }
 
     /// Deletes some of the segments that have outlived the topic's settings. True when there are more.
@@ -93,6 +93,10 @@ impl Hosted {
     }
 
     fn swap(&mut self, cleaned: &Cleaned, desk: &Desk) -> Result<(), SwapError> {
+        if self.partition.future().is_some() {
+            // The copy was made of what is there now.
+            return Err(SwapError::Outdated);
+        }
         let doomed = self.log.swap_in(cleaned).inspect_err(|error| {
             if let SwapError::Log(error) = error {
                 self.note_failure(error, desk.now.monotonic);

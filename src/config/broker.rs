@@ -77,6 +77,10 @@ typed_config! {
         num_replica_fetchers: i32 = "num.replica.fetchers",
         leader_replication_throttled_rate: Option<i64> = "leader.replication.throttled.rate",
         follower_replication_throttled_rate: Option<i64> = "follower.replication.throttled.rate",
+        replica_alter_log_dirs_io_max_bytes_per_second: Option<i64> =
+            "replica.alter.log.dirs.io.max.bytes.per.second",
+        /// Unset: one for each log directory.
+        num_replica_alter_log_dirs_threads: Option<i32> = "num.replica.alter.log.dirs.threads",
         replica_lag_time_max_ms: i64 = "replica.lag.time.max.ms",
         replica_high_watermark_checkpoint_interval_ms: i64 = "replica.high.watermark.checkpoint.interval.ms",
         num_recovery_threads_per_data_dir: i32 = "num.recovery.threads.per.data.dir",

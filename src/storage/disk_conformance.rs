@@ -90,6 +90,16 @@ fn directories_name_files() {
         assert!(remove_if_exists(disk, &root.join("a/c/one")).unwrap());
         assert!(!remove_if_exists(disk, &root.join("a/c/one")).unwrap());
         assert_eq!(kind(disk.rename(&root.join("nothing"), &root.join("x"))), io::ErrorKind::NotFound);
+        // A directory takes no name of one that holds something.
+        disk.create_dir_all(&root.join("empty")).unwrap();
+        disk.create_dir_all(&root.join("full/of")).unwrap();
+        assert_eq!(
+            kind(disk.rename(&root.join("empty"), &root.join("full"))),
+            io::ErrorKind::DirectoryNotEmpty
+        );
+        disk.rename(&root.join("full"), &root.join("empty")).unwrap();
+        assert!(disk.stat(&root.join("empty/of")).unwrap().is_dir);
+        disk.remove_dir_all(&root.join("empty")).unwrap();
         disk.remove_dir_all(&root.join("a")).unwrap();
         assert_eq!(disk.list(root).unwrap(), []);
         assert!(disk.space(root).unwrap().free > 0);

@@ -23,7 +23,7 @@ use super::locked;
 use super::log::{Budgets, Log, LogConfig, LogError, OpenArgs};
 use crate::types::{BrokerEpoch, Offset, TimestampMs, TopicId, TopicPartition, Uuid};
 pub use claim::{Claim, LogDirError, Owner};
-pub use names::{DirName, Fate};
+pub use names::{DirName, Fate, set_aside_for};
 
 /// A log directory that this process owns.
 #[derive(Debug)]
@@ -148,19 +148,26 @@ impl LogDir {
         now: TimestampMs,
         budgets: Budgets,
     ) -> Result<Log, LogError> {
-        let dir = self.path_of(partition);
-        let args = OpenArgs {
-            recovery_point: Offset::ZERO,
-            log_start: Offset::ZERO,
-            clean_shutdown: true,
-            now,
-            budgets,
-        };
-        let in_dir = |error| LogError::io("creating", &dir, error);
+        self.create_at(partition, &self.path_of(partition), topic_id, Offset::ZERO, config, now, budgets)
+    }
+
+    /// Makes an empty log, from `log_start` on, in a directory of this one.
+    pub fn create_at(
+        &self,
+        partition: &TopicPartition,
+        dir: &Path,
+        topic_id: TopicId,
+        log_start: Offset,
+        config: Arc<LogConfig>,
+        now: TimestampMs,
+        budgets: Budgets,
+    ) -> Result<Log, LogError> {
+        let args = OpenArgs { recovery_point: Offset::ZERO, log_start, clean_shutdown: true, now, budgets };
+        let in_dir = |error| LogError::io("creating", dir, error);
         // What is said of an older one of the name says nothing of this one.
-        drop(self.offsets.lower(partition, args.log_start).map_err(in_dir)?);
-        let log = Log::create(self.disk.clone(), &dir, config, &args)?;
-        write_partition_metadata(&*self.disk, &dir, topic_id).map_err(in_dir)?;
+        drop(self.offsets.lower(partition, log_start).map_err(in_dir)?);
+        let log = Log::create(self.disk.clone(), dir, config, &args)?;
+        write_partition_metadata(&*self.disk, dir, topic_id).map_err(in_dir)?;
         Ok(log.with_checkpoints(self.offsets.clone(), partition.clone()))
     }
 
@@ -193,8 +200,19 @@ impl LogDir {
     /// Renames the directory of a partition so that the partition is gone and the directory can be removed later, with
     /// `unique` to tell it from others of its kind. Durable with the next [`sync`](LogDir::sync): many are retired at once.
     pub fn retire(&self, partition: &TopicPartition, fate: Fate, unique: Uuid) -> io::Result<PathBuf> {
-        let path = self.path.join(names::retired(partition, fate, unique));
-        self.disk.rename(&self.path_of(partition), &path)?;
+        self.retire_from(&self.path_of(partition), partition, fate, unique)
+    }
+
+    /// The same for a directory of the partition that has another name, like a copy that is not finished.
+    pub fn retire_from(
+        &self,
+        from: &Path,
+        partition: &TopicPartition,
+        fate: Fate,
+        unique: Uuid,
+    ) -> io::Result<PathBuf> {
+        let path = self.path_for(partition, fate, unique);
+        self.disk.rename(from, &path)?;
         Ok(path)
     }
 
@@ -207,6 +225,19 @@ impl LogDir {
         }
         self.disk.sync_dir(&dir)?;
         self.disk.remove_dir_all(&dir)
+    }
+
+    /// The directory of a partition that has another fate than to live there.
+    pub fn path_for(&self, partition: &TopicPartition, fate: Fate, unique: Uuid) -> PathBuf {
+        self.path.join(names::retired(partition, fate, unique))
+    }
+
+    /// A copy becomes the log of its partition, which has none here. Durable when it returns.
+    pub fn make_live(&self, found: &PartitionDir) -> io::Result<PartitionDir> {
+        let path = self.path_of(&found.partition);
+        self.disk.rename(&found.path, &path)?;
+        self.sync()?;
+        Ok(PartitionDir { path, fate: Fate::Live, ..found.clone() })
     }
 
     /// Makes the names in it durable.

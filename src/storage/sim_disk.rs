@@ -483,6 +483,13 @@ impl Disk for SimDisk {
         let (to_dir, to_name) = state.parent(to)?;
         let id = *state.names(from_dir)?.live.get(&from_name).ok_or(io::ErrorKind::NotFound)?;
         state.inject(FaultOn::Rename, &from_name)?;
+        let there = state.names(to_dir)?.live.get(&to_name).copied();
+        if let Some(Node::Dir { names, .. }) =
+            there.filter(|there| *there != id).and_then(|there| state.nodes.get(&there))
+            && !names.live.is_empty()
+        {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
         if from_dir == to_dir {
             state.names(from_dir)?.change(NameChange::Rename(from_name, to_name.clone(), id));
         } else {

@@ -164,6 +164,10 @@ macro_rules! for_each_api {
             { 33, AlterConfigs, 0..=2, flexible 2, [broker, controller], advertised 0,
               $crate::wire::messages::AlterConfigsRequest => $crate::wire::messages::AlterConfigsResponse,
               alter_configs::handle }
+            { 34, AlterReplicaLogDirs, 1..=2, flexible 2, [broker], advertised 1,
+              $crate::wire::messages::AlterReplicaLogDirsRequest
+                  => $crate::wire::messages::AlterReplicaLogDirsResponse,
+              alter_replica_log_dirs::handle }
             { 35, DescribeLogDirs, 1..=5, flexible 2, [broker], advertised 1,
               $crate::wire::messages::DescribeLogDirsRequest => $crate::wire::messages::DescribeLogDirsResponse,
               describe_log_dirs::handle }

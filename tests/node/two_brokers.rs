@@ -11,6 +11,7 @@ use floodmark::wire::messages::*;
 use super::brokers::{Played, create_led_by, heartbeat};
 use super::client::Client;
 use super::harness::TestNode;
+use super::log_dirs::alter;
 use super::requests::{
     Named, assert_code, batch, by_name, fetch_request, list_offsets_request, new_topic, only_partition,
     produce_request, text, topic_name,
@@ -109,6 +110,17 @@ async fn who_comes_to_the_wrong_broker_is_told_the_right_one() {
     let request = OffsetForLeaderEpochRequest::default().with_topics(vec![epoch]);
     let told = client.call(4, request).await;
     assert_code(told.topics[0].partitions[0].error_code, ErrorCode::NotLeaderOrFollower, "epochs");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_replica_of_another_broker_does_not_move_here() {
+    let (node, mut client, _played, _controller, _) = two().await;
+    create_led_by(&mut client, &[2]).await;
+    let code = alter(&mut client, "led", 0, node.dir.path()).await;
+    assert_code(code, ErrorCode::ReplicaNotAvailable, "led");
+    let code = alter(&mut client, "led", 1, node.dir.path()).await;
+    assert_code(code, ErrorCode::UnknownTopicOrPartition, "it has no partition 1");
     node.stop().await;
 }
 

@@ -404,7 +404,7 @@ impl Process {
         }
         while let Ok(chore) = self.chores.try_recv() {
             match chore {
-                Chore::ReportPlacement(placed) => self.report_placement(context, placed),
+                Chore::ReportPlacement(report) => self.report_placement(context, report.placed),
                 Chore::Remove { retired, delay_ms } => {
                     self.retired.push((context.now + delay_ms.min(3_000), retired));
                 }
@@ -591,9 +591,9 @@ impl Process {
         };
         for (partition, mut log) in logs {
             if let Err(error) = log.close()
-                && partition.directory.is_online()
+                && partition.directory().is_online()
             {
-                partition.directory.fail("close", &error);
+                partition.directory().fail("close", &error);
             }
         }
         self.answer_producers(context);

@@ -546,8 +546,8 @@ impl World {
             note!(self.context, "{node} {topic:x}-{index} {role:?} {epoch}: {high} {flushed} {end}");
             let sight = Sight { node: me, life, id, leadership, view: &view };
             self.invariants.on_sight(&mut self.history, &self.quorum.log.head, &sight)?;
-            if partition.directory.is_online() {
-                let dir = partition.directory.path().join(partition.name.to_string());
+            if partition.directory().is_online() {
+                let dir = partition.directory().path().join(partition.name.to_string());
                 self.invariants.on_disk(&self.nodes[(node - 1) as usize].disk, &dir, &sight)?;
             }
             self.shown.insert((me, id), Shown { life, partition, leadership, view });

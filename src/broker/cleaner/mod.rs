@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use super::checkpoints::Checkpoints;
 use super::clock;
+use super::directory::Directory;
 use super::dynamic_config::DynamicConfig;
 use super::messages::Compact;
 use super::partitions::{Partition, Partitions};
@@ -219,7 +220,7 @@ impl Shared {
     /// Compacts the dirtiest log that is due. False when there is none, or it is better to wait.
     fn compact_one(&self, settings: &Settings) -> bool {
         let Some((id, partition)) = self.choose() else { return false };
-        let began = Instant::now();
+        let (began, directory) = (Instant::now(), partition.directory());
         let outcome = self.compact(id, &partition, settings);
         let mut state = self.lock();
         state.busy.remove(&id);
@@ -235,7 +236,7 @@ impl Shared {
             Err(error) => {
                 let rest = state.rest(id, lacks_room(&error));
                 drop(state);
-                self.note_failure(id, &partition, &error, rest);
+                self.note_failure(id, &partition, &directory, &error, rest);
                 true
             }
         }
@@ -252,7 +253,8 @@ impl Shared {
         let mut dirtiest: Option<(f64, TopicIdPartition, &Arc<Partition>)> = None;
         for (id, partition) in &all {
             let config = partition.log_config();
-            if !config.compact || !partition.directory.is_online() || passed_over.contains(id) {
+            let rests = passed_over.contains(id) || partition.future().is_some();
+            if !config.compact || rests || !partition.directory().is_online() {
                 continue;
             }
             match partition.view().dirt(&config, partition.cleaned(), clock::wall()) {
@@ -264,7 +266,7 @@ impl Shared {
                 Ok(_) => {}
                 Err(error) => {
                     let rest = self.lock().rest(*id, false);
-                    self.note_failure(*id, partition, &CleanError::Read(error), rest);
+                    self.note_failure(*id, partition, &partition.directory(), &CleanError::Read(error), rest);
                 }
             }
         }
@@ -302,7 +304,15 @@ impl Shared {
         answer.blocking_recv().ok()
     }
 
-    fn note_failure(&self, id: TopicIdPartition, partition: &Arc<Partition>, error: &CleanError, rest: Rest) {
+    /// Compaction has failed of a log that lay in `directory` when it began.
+    fn note_failure(
+        &self,
+        id: TopicIdPartition,
+        partition: &Arc<Partition>,
+        directory: &Arc<Directory>,
+        error: &CleanError,
+        rest: Rest,
+    ) {
         if !self.is_hosted(id, partition) {
             return;
         }
@@ -318,14 +328,16 @@ impl Shared {
         }
         if let CleanError::Write(error) = error
             && !disk::is_full(error)
+            // Where it lies no more, its files are removed.
+            && Arc::ptr_eq(&partition.directory(), directory)
         {
-            partition.directory.fail(&format!("compact {}", partition.name), error);
+            directory.fail(&format!("compact {}", partition.name), error);
         }
     }
 
     fn is_hosted(&self, id: TopicIdPartition, partition: &Arc<Partition>) -> bool {
         self.partitions.get(&id).is_some_and(|hosted| Arc::ptr_eq(&hosted, partition))
-            && partition.directory.is_online()
+            && partition.directory().is_online()
     }
 }
 
@@ -360,14 +372,16 @@ impl Watch for Watching<'_> {
     fn spend(&mut self, bytes: usize) -> Result<(), Stopped> {
         let rate = self.shared.config.latest().broker.log_cleaner_io_max_bytes_per_second;
         let goes_on = self.shared.sleep(self.shared.pace.spend(bytes, rate, Instant::now()));
-        let is_wanted = self.partition.log_config().compact && self.shared.is_hosted(self.id, self.partition);
+        // What is being copied must not change before it is whole.
+        let rests = !self.partition.log_config().compact || self.partition.future().is_some();
+        let is_wanted = !rests && self.shared.is_hosted(self.id, self.partition);
         if goes_on && is_wanted { Ok(()) } else { Err(Stopped) }
     }
 
     /// What coordinators write may use the reserve, and is made smaller there.
     fn has_room(&mut self, bytes: u64) -> bool {
         let may_use_reserve = is_internal(&self.partition.name.topic);
-        self.partition.directory.fits(bytes, may_use_reserve)
+        self.partition.directory().fits(bytes, may_use_reserve)
     }
 
     fn swap(&mut self, cleaned: Cleaned) -> Result<(), SwapError> {

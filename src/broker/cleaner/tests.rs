@@ -101,7 +101,7 @@ fn a_log_that_cannot_be_compacted_rests_and_holds_up_no_other() {
     wait_until(|| !cleaner.shared.lock().resting.is_empty());
     assert!(sizes(0) < before / 2 && sizes(2) < before / 2 && sizes(1) == before);
     assert_eq!(world.partition(1).cleaned(), None);
-    assert!(world.partition(1).directory.is_online());
+    assert!(world.partition(1).directory().is_online());
     assert_eq!(cleaner.shared.lock().resting.keys().collect::<Vec<_>>(), [&id(1, 1)]);
     cleaner.stop();
     let said = read_offsets(&RealDisk, world.dir.path(), OffsetCheckpoint::Cleaner).unwrap();
@@ -137,7 +137,7 @@ fn a_log_rests_when_there_is_no_room_for_a_group_beyond_the_reserve() {
     let disk = SimDisk::new();
     let world = World::on(disk.clone(), 1);
     let partition = world.partition(0);
-    partition.directory.keep_free(RESERVE);
+    partition.directory().keep_free(RESERVE);
     // A group has some hundred bytes.
     leave_free(&disk, RESERVE + 50);
     let (before, used) = (partition.view().size_in_bytes(), disk.used());
@@ -146,7 +146,7 @@ fn a_log_rests_when_there_is_no_room_for_a_group_beyond_the_reserve() {
     cleaner.stop();
     assert_eq!((partition.cleaned(), partition.view().size_in_bytes()), (None, before));
     assert_eq!(disk.used(), used, "nothing was written");
-    assert!(partition.directory.is_online() && !partition.directory.is_short());
+    assert!(partition.directory().is_online() && !partition.directory().is_short());
     leave_free(&disk, 20 * RESERVE);
     let cleaner = world.cleaner(&[("log.cleaner.backoff.ms", "5")]);
     wait_until(|| partition.cleaned().is_some());

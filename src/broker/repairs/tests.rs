@@ -4,7 +4,7 @@ use super::*;
 use crate::metadata::brokers::BrokerRegistration;
 use crate::metadata::election::ElectionDefaults;
 use crate::metadata::features::bootstrap_records;
-use crate::metadata::topics::{assign_directories, give_up_replicas};
+use crate::metadata::topics::{give_up_replicas, place_replicas, take_back_replicas};
 use crate::metadata::{MetadataVersion, Record};
 use crate::types::{BrokerEpoch, PartitionIndex, Uuid};
 use crate::wire::messages::StrBytes;
@@ -80,7 +80,7 @@ fn told(repairs: &mut Repairs, image: &Image) -> Option<Image> {
     let given_up = decision.reply.unwrap();
     assert_eq!(repairs.due(ME, image, NOW), Due::default(), "it is being told");
     repairs.told(Some(&given_up), NOW);
-    let decision = assign_directories(&next, ME, BrokerEpoch(5), &due.take_back, defaults());
+    let decision = take_back_replicas(&next, ME, BrokerEpoch(5), &due.take_back, defaults());
     decision.records.iter().for_each(|record| next.apply(record));
     Some(next)
 }
@@ -321,4 +321,39 @@ fn what_is_cut_short_in_vain_is_tried_again_later_and_later() {
         now = wakes_at;
     }
     assert_eq!(waits, [1, 2, 4, 8]);
+}
+
+#[test]
+fn a_replica_that_is_given_up_lies_nowhere_until_it_is_whole_and_then_where_it_was_last_told() {
+    let mut repairs = Repairs::default();
+    repairs.note(Repair::Damaged(P), NOW);
+    let whole = image(&[1, 2, 3], &[1, 2, 3]);
+    tried(&mut repairs, &whole);
+    let mut lost = told(&mut repairs, &whole).unwrap();
+    // A move or a start says where its log is.
+    let place = |image: &Image, at| place_replicas(image, ME, BrokerEpoch(5), &[(P, at)], defaults());
+    let refused = place(&lost, directory(1));
+    assert_eq!((refused.records, refused.reply), (Vec::new(), Ok(vec![P])));
+    repairs.note(Repair::Rebuilt(P, directory(1)), NOW);
+    let due = repairs.due(ME, &lost, NOW);
+    let take_back =
+        |image: &Image| take_back_replicas(image, ME, BrokerEpoch(5), &due.take_back, defaults()).records;
+    take_back(&lost).iter().for_each(|record| lost.apply(record));
+    let other = Uuid::from_u128(2000);
+    let moved = place(&lost, other);
+    assert_eq!(moved.reply, Ok(Vec::new()));
+    moved.records.iter().for_each(|record| lost.apply(record));
+    // Told once more, for the answer was lost, it does not put the replica back.
+    assert_eq!(take_back(&lost), []);
+    assert_eq!(lost.topics.partition(TOPIC, P.partition).unwrap().directory(ME), Some(other));
+}
+
+#[test]
+fn damage_of_a_log_whose_place_a_copy_has_taken_is_nobodys_concern() {
+    let mut repairs = Repairs::default();
+    repairs.note(Repair::Damaged(P), NOW);
+    assert_eq!(told(&mut repairs, &image(&[1, 2, 3], &[1])), None);
+    repairs.note(Repair::Moved(P), NOW);
+    assert_eq!(told(&mut repairs, &image(&[1, 2, 3], &[1, 2, 3])), None);
+    assert!(repairs.is_idle());
 }

@@ -34,7 +34,6 @@ const NO_AUTH: &str = "clients are not authenticated yet";
 const NO_CLASSES: &str = "there is no Java virtual machine to load the class; what is built in is used";
 const NO_GROUPS: &str = "coordinators of groups run on the network threads, assign as they go, and write as soon as they have decided";
 const NO_JMX: &str = "metrics are not reported yet";
-const NO_MOVES: &str = "replicas are not moved between directories yet";
 const NO_PROVIDERS: &str = "references such as ${file:...} in other values are taken literally";
 const NO_PURGATORY: &str = "requests that waited are cleared away as they finish";
 const NO_QUOTA: &str = "quotas are not enforced yet";

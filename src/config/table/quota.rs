@@ -14,9 +14,9 @@ pub(super) const DEFS: &[ConfigDef] = &[
         .doc("How many samples a replication quota looks back over."),
     int("replication.quota.window.size.seconds", "1").at_least(1).low().instead(STEADY)
         .doc("How long each sample of a replication quota is."),
-    int("alter.log.dirs.replication.quota.window.num", "11").at_least(1).low().instead(NO_QUOTA)
+    int("alter.log.dirs.replication.quota.window.num", "11").at_least(1).low().instead(STEADY)
         .doc("How many samples the quota for moves between directories looks back over."),
-    int("alter.log.dirs.replication.quota.window.size.seconds", "1").at_least(1).low().instead(NO_QUOTA)
+    int("alter.log.dirs.replication.quota.window.size.seconds", "1").at_least(1).low().instead(STEADY)
         .doc("How long each sample of that quota is."),
     int("controller.quota.window.num", "11").at_least(1).low().instead(NO_QUOTA)
         .doc("How many samples the quota for changes of topics looks back over."),
@@ -29,6 +29,5 @@ pub(super) const DEFS: &[ConfigDef] = &[
     long("follower.replication.throttled.rate", "").null().at_least(0).cluster_wide().internal()
         .doc("The most bytes per second that a follower takes for throttled replicas."),
     long("replica.alter.log.dirs.io.max.bytes.per.second", "").null().at_least(0).cluster_wide().internal()
-        .instead(NO_QUOTA)
         .doc("The most bytes per second for moves between directories."),
 ];

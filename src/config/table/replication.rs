@@ -2,7 +2,7 @@
 //! Only the facts; knows no rule between properties. Invariant: in the order of the documentation, not of the alphabet.
 
 use super::super::def::{ConfigDef, boolean, int, long, string};
-use super::{BUFFERS, NO_MOVES, NO_PURGATORY, NO_TIERED, PATIENCE};
+use super::{BUFFERS, NO_PURGATORY, NO_TIERED, PATIENCE};
 
 /// There is no Java virtual machine to load other classes.
 const REPLICA_SELECTORS: &[&str] = &["org.apache.kafka.common.replica.RackAwareReplicaSelector"];
@@ -38,8 +38,8 @@ pub(super) const DEFS: &[ConfigDef] = &[
               takes one in the consumer's `client.rack`."),
     int("num.replica.fetchers", "1").at_least(1).high().cluster_wide()
         .doc("How many connections a follower keeps to each leader."),
-    int("num.replica.alter.log.dirs.threads", "").null().high().instead(NO_MOVES)
-        .doc("Threads that move replicas between directories; unset, one for each directory."),
+    int("num.replica.alter.log.dirs.threads", "").null().high()
+        .doc("How many replicas are moved between directories at a time; unset, as many as there are directories."),
     boolean("auto.leader.rebalance.enable", "true").high()
         .doc("Whether leadership returns to preferred replicas by itself."),
     long("leader.imbalance.check.interval.seconds", "300").at_least(1).high()

@@ -25,7 +25,8 @@ pub type AssignDirectoriesReply =
     Result<Vec<(TopicIdPartition, Result<(), AssignDirectoryError>)>, BrokerEpochError>;
 
 /// Takes down where replicas of `broker` are. One that is in a directory that the broker does not have online leaves the
-/// ISR.
+/// ISR; a partition without a leader gets one if a replica that may lead turns out to be in a directory that is online: a move
+/// to another directory was announced, and that one failed.
 pub fn assign_directories(
     image: &Image,
     broker: NodeId,
@@ -44,12 +45,73 @@ pub fn assign_directories(
         outcomes.push((partition, outcome.map(|record| record.into_iter().for_each(|r| draft.add(r)))));
     }
     for &(partition, directory) in assignments {
-        if !registration.has_online(directory) {
-            let left = leaves_isr(&draft.image, broker, partition, defaults);
-            left.into_iter().for_each(|record| draft.add(record));
-        }
+        let change = if registration.has_online(directory) {
+            finds_leader(&draft.image, partition, defaults)
+        } else {
+            leaves_isr(&draft.image, broker, partition, defaults)
+        };
+        change.into_iter().for_each(|record| draft.add(record));
     }
     draft.decision(Ok(outcomes))
+}
+
+/// Whether the cluster does without what `broker` has of the partition, until it has its records from another replica. One that is in
+/// no directory and may still be needed has lost its directory, not its records.
+pub fn is_given_up(partition: &PartitionRegistration, broker: NodeId) -> bool {
+    partition.directory(broker) == Some(directory_id::LOST)
+        && !partition.isr.contains(&broker)
+        && !partition.elr.contains(&broker)
+}
+
+/// Whether the replica that `broker` has is given up for others that have its records, or may have them. Where nobody has, whatever
+/// this one has is what there is.
+pub fn is_kept_out(partition: &PartitionRegistration, broker: NodeId) -> bool {
+    is_given_up(partition, broker) && !(partition.isr.is_empty() && partition.elr.is_empty())
+}
+
+/// Takes down where replicas of `broker` are, or are about to be, save those that are kept out: such a replica is in no directory
+/// until it is whole again, wherever its log lies. Replies with those that were left out.
+pub fn place_replicas(
+    image: &Image,
+    broker: NodeId,
+    epoch: BrokerEpoch,
+    placed: &[(TopicIdPartition, DirectoryId)],
+    defaults: ElectionDefaults,
+) -> Decision<Result<Vec<TopicIdPartition>, BrokerEpochError>> {
+    let (kept_out, placed) = split(image, placed, |partition| is_kept_out(partition, broker));
+    let left_out = kept_out.into_iter().map(|(at, _)| at).collect();
+    assign_directories(image, broker, epoch, &placed, defaults).map(|reply| reply.map(|_| left_out))
+}
+
+/// Whether the replica that `broker` has is in no directory that the metadata knows: it was given up, or it leads since then, for
+/// nobody else was left.
+pub fn is_nowhere(partition: &PartitionRegistration, broker: NodeId) -> bool {
+    matches!(partition.directory(broker), Some(directory_id::LOST | directory_id::UNASSIGNED))
+}
+
+/// Takes replicas of `broker` back that were given up and are whole again, in these directories. Of those that are not nowhere it is
+/// known where they are, and that may be elsewhere by now.
+pub fn take_back_replicas(
+    image: &Image,
+    broker: NodeId,
+    epoch: BrokerEpoch,
+    rebuilt: &[(TopicIdPartition, DirectoryId)],
+    defaults: ElectionDefaults,
+) -> Decision<Result<(), BrokerEpochError>> {
+    let (nowhere, _) = split(image, rebuilt, |partition| is_nowhere(partition, broker));
+    assign_directories(image, broker, epoch, &nowhere, defaults).map(|reply| reply.map(drop))
+}
+
+type Placed = Vec<(TopicIdPartition, DirectoryId)>;
+
+/// Those of which something is so, and the others.
+fn split(
+    image: &Image,
+    placed: &[(TopicIdPartition, DirectoryId)],
+    is_so: impl Fn(&PartitionRegistration) -> bool,
+) -> (Placed, Placed) {
+    let partition = |at: &TopicIdPartition| image.topics.partition(at.topic_id, at.partition);
+    placed.iter().copied().partition(|(at, _)| partition(at).is_some_and(&is_so))
 }
 
 /// So many others must have everything before a replica is cut for its damage: one of them may have died a moment ago, or be
@@ -123,6 +185,12 @@ fn leaves_isr(
     let partition = topic.partition(at.partition).filter(|partition| partition.isr.contains(&broker))?;
     let change = PartitionChange::new(image, topic, at.partition, partition, defaults);
     change.unclean_if_allowed().broker(BrokerChange::Leaves(broker)).record()
+}
+
+fn finds_leader(image: &Image, at: TopicIdPartition, defaults: ElectionDefaults) -> Option<Record> {
+    let topic = image.topics.by_id(at.topic_id)?;
+    let partition = topic.partition(at.partition).filter(|partition| partition.leader == NodeId::NONE)?;
+    PartitionChange::new(image, topic, at.partition, partition, defaults).record()
 }
 
 fn assign_one(

@@ -18,6 +18,7 @@ pub use create::{
 pub use delete::{DeleteTopicError, DeleteTopicsReply, DeletedTopic, TopicRef, delete_topics};
 pub use directories::{
     AssignDirectoriesReply, AssignDirectoryError, assign_directories, can_do_without, give_up_replicas,
+    is_given_up, is_kept_out, is_nowhere, place_replicas, take_back_replicas,
 };
 pub use grow::{CreatePartitionsError, CreatePartitionsReply, MorePartitions, create_partitions};
 pub(super) use partition::raw;

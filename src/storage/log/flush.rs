@@ -6,8 +6,9 @@
 //! is full: opening the log finds them in the batches.
 
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::epoch_cache::EpochCache;
 use super::lazy_file::Place;
@@ -36,12 +37,24 @@ pub struct FlushWork {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flushed {
     pub upto: Offset,
+    log: LogId,
     truncations: u32,
     /// The changes of the epochs, of the directory and by cuts that are durable with it.
     epochs: u32,
     dir: u32,
     cuts: u32,
     mends: u32,
+}
+
+/// Tells a log from another that has its name later, or that takes its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LogId(u64);
+
+impl LogId {
+    pub fn next() -> LogId {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        LogId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// Counts changes, and how many of them are durable.
@@ -71,8 +84,8 @@ impl Changes {
 
 impl FlushWork {
     /// The directory of the log.
-    pub fn dir(&self) -> &Path {
-        &self.place.dir
+    pub fn dir(&self) -> PathBuf {
+        self.place.dir()
     }
 
     /// What is durable once this has run.
@@ -112,8 +125,11 @@ impl FlushWork {
     /// a log whose batches are safe.
     fn write_epochs(&self) -> io::Result<bool> {
         let Some(epochs) = &self.epochs else { return Ok(false) };
-        let path = self.place.join(names::LEADER_EPOCHS);
-        match checkpoint::write_epochs(&*self.place.disk, &path, epochs.entries()) {
+        // The log may get another name at any moment, with this in the middle of it.
+        let written = self.place.within(|dir| {
+            checkpoint::write_epochs(&*self.place.disk, &dir.join(names::LEADER_EPOCHS), epochs.entries())
+        });
+        match written {
             Err(error) if disk::is_full(&error) => Ok(false),
             result => result.map(|()| true),
         }
@@ -145,6 +161,7 @@ impl Log {
             sync_dir,
             flushed: Flushed {
                 upto: self.ruler.log_end,
+                log: self.id,
                 truncations: self.truncations,
                 epochs: self.epoch_changes.made,
                 dir: self.dir_changes.made,
@@ -156,6 +173,9 @@ impl Log {
 
     /// Notes the result of a flush. `true` when more of the log is durable than before.
     pub fn mark_flushed(&mut self, flushed: Flushed) -> bool {
+        if flushed.log != self.id {
+            return false;
+        }
         self.epoch_changes.mark_durable(flushed.epochs);
         self.dir_changes.mark_durable(flushed.dir);
         self.cut_changes.mark_durable(flushed.cuts);

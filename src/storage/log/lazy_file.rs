@@ -1,13 +1,15 @@
 //! Where a partition's files lie, and a file of it that is opened when it is first needed: thousands of idle partitions
 //! must not hold thousands of file handles. Knows nothing of contents.
+//!
+//! Invariant: whoever opens a file by a place opens it where it lies, also while the directory is being renamed.
 
 use std::io;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::names::{FileName, Kind, Stage};
 use super::open_files::{OpenFiles, Slot};
-use crate::storage::disk::{self, Disk, DiskFile, OpenMode};
+use crate::storage::disk::{self, Disk, DiskFile, FileStat, OpenMode};
 use crate::storage::locked;
 use crate::types::Offset;
 
@@ -15,26 +17,53 @@ use crate::types::Offset;
 #[derive(Debug)]
 pub struct Place {
     pub disk: Arc<dyn Disk>,
-    pub dir: PathBuf,
+    /// Locked to read while a file is opened by it, and to write while the directory gets another name.
+    dir: RwLock<PathBuf>,
     pub open_files: Arc<OpenFiles>,
 }
 
 impl Place {
+    pub fn new(disk: Arc<dyn Disk>, dir: &Path, open_files: Arc<OpenFiles>) -> Place {
+        Place { disk, dir: RwLock::new(dir.to_owned()), open_files }
+    }
+
+    /// Does something with the directory, which does not move meanwhile. Not to be nested.
+    pub fn within<T>(&self, act: impl FnOnce(&Path) -> T) -> T {
+        act(&self.dir.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.within(Path::to_owned)
+    }
+
     pub fn path(&self, name: FileName) -> PathBuf {
-        name.path(&self.dir)
+        self.within(|dir| name.path(dir))
     }
 
     pub fn join(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
+        self.within(|dir| dir.join(name))
     }
 
     pub fn sync(&self) -> io::Result<()> {
-        self.disk.sync_dir(&self.dir)
+        self.within(|dir| self.disk.sync_dir(dir))
+    }
+
+    /// Gives the directory another name. Whoever reads its files goes on reading them.
+    pub fn rename(&self, to: &Path) -> io::Result<()> {
+        let mut dir = self.dir.write().unwrap_or_else(PoisonError::into_inner);
+        self.disk.rename(&dir, to)?;
+        *dir = to.to_owned();
+        Ok(())
+    }
+
+    /// Opens a file.
+    pub fn open(&self, name: FileName, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        self.within(|dir| self.disk.open(&name.path(dir), mode))
     }
 
     /// Makes a live file's content durable, if there is such a file.
     pub fn sync_file(&self, name: FileName) -> io::Result<()> {
-        match self.disk.open(&self.path(name), OpenMode::Write) {
+        match self.open(name, OpenMode::Write) {
             Ok(file) => file.sync_data(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
@@ -42,13 +71,13 @@ impl Place {
     }
 
     pub fn remove(&self, name: FileName) -> io::Result<bool> {
-        disk::remove_if_exists(&*self.disk, &self.path(name))
+        self.within(|dir| disk::remove_if_exists(&*self.disk, &name.path(dir)))
     }
 
     /// Renames a file to `stage`; `false` when there is no such file. A longer name may need room in the directory: where there
     /// is none, what is to be deleted goes at once. Whoever has it open goes on reading it.
     pub fn restage(&self, name: FileName, stage: Stage) -> io::Result<bool> {
-        match self.disk.rename(&self.path(name), &self.path(name.at(stage))) {
+        match self.within(|dir| self.disk.rename(&name.path(dir), &name.at(stage).path(dir))) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) if stage == Stage::Deleted && disk::is_full(&error) => self.remove(name),
@@ -58,7 +87,7 @@ impl Place {
 
     /// The size of a file, `None` when there is none.
     pub fn size_of(&self, name: FileName) -> io::Result<Option<u64>> {
-        match self.disk.stat(&self.path(name)) {
+        match self.within(|dir| self.disk.stat(&name.path(dir))) {
             Ok(stat) => Ok(Some(stat.len)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -102,6 +131,10 @@ impl LazyFile {
         })
     }
 
+    pub fn stat(&self) -> io::Result<FileStat> {
+        self.place.within(|dir| self.place.disk.stat(&self.name().path(dir)))
+    }
+
     pub fn path(&self) -> PathBuf {
         self.place.path(self.name())
     }
@@ -113,7 +146,7 @@ impl LazyFile {
 
     fn get_as(&self, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         self.slot.get_or_open(&self.place.open_files, || {
-            let file = self.place.disk.open(&self.path(), mode)?;
+            let file = self.place.open(self.name(), mode)?;
             // A system that reads ahead by megabytes, as many are set to, has syncs wait behind all of them.
             file.without_read_ahead();
             Ok(file)

@@ -39,6 +39,7 @@ mod indexing;
 mod index_file;
 mod lazy_file;
 mod mend;
+pub mod succession;
 mod offset_index;
 mod open_files;
 mod open;
@@ -60,6 +61,7 @@ mod failure_tests;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use arc_swap::ArcSwap;
 use thiserror::Error;
@@ -68,7 +70,7 @@ pub use append::{AppendError, Appended, Origin};
 pub use config::{CompressionPolicy, LogConfig};
 pub use damage::Damage;
 pub use epoch_cache::{EpochCache, EpochEntry};
-use flush::Changes;
+use flush::{Changes, LogId};
 pub use flush::{FlushWork, Flushed};
 use mend::Mended;
 pub use mend::{Looked, Patch, Progress, Unfit, Wound};
@@ -129,6 +131,7 @@ struct Ruler {
 /// The writer of one partition's log.
 #[derive(Debug)]
 pub struct Log {
+    id: LogId,
     place: Arc<Place>,
     config: Arc<LogConfig>,
     ruler: Ruler,
@@ -152,6 +155,8 @@ pub struct Log {
     truncations: u32,
     /// Where segments began that were cut off, and whose files wait to be removed.
     cut_off: Vec<Offset>,
+    /// The same for whoever holds a view.
+    truncations_now: Arc<AtomicU32>,
     failure: Option<Arc<str>>,
     recovered: Recovered,
     views: LogViews,
@@ -301,9 +306,9 @@ impl Log {
         assert!(
             Offset::ZERO <= log_start && log_start <= high_watermark && high_watermark <= log_end,
             "{ruler:?} of {}",
-            self.place.dir.display()
+            self.place.dir().display()
         );
-        assert!(flushed <= log_end, "{ruler:?} of {}", self.place.dir.display());
+        assert!(flushed <= log_end, "{ruler:?} of {}", self.place.dir().display());
         self.ruler = ruler;
         self.publish();
     }
@@ -328,7 +333,14 @@ impl Log {
             segments: self.segments.clone(),
             active_size: self.active().size(),
             tail: self.tail.clone(),
+            truncations_now: self.truncations_now.clone(),
         }
+    }
+
+    /// Before anything is cut, and so before anything takes its place.
+    fn note_truncation(&mut self, truncations: u32) {
+        self.truncations = truncations;
+        self.truncations_now.store(truncations, Ordering::Release);
     }
 
     fn check_in_service(&self) -> Result<(), LogError> {

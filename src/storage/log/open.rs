@@ -5,11 +5,12 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use super::config::LogConfig;
 use super::epoch_cache::EpochCache;
 use super::epoch_recovery;
-use super::flush::Changes;
+use super::flush::{Changes, LogId};
 use super::lazy_file::Place;
 use super::mend::Mended;
 use super::names::{self, FileName, Kind, Stage};
@@ -59,7 +60,7 @@ impl Log {
         config: Arc<LogConfig>,
         args: &OpenArgs,
     ) -> Result<Log, LogError> {
-        let place = Arc::new(Place { disk, dir: dir.to_owned(), open_files: args.budgets.files.clone() });
+        let place = Arc::new(Place::new(disk, dir, args.budgets.files.clone()));
         create(&place, args)
             .map(|loaded| assemble(place, config, args, loaded))
             .map_err(|error| LogError::io("creating", dir, error))
@@ -72,7 +73,7 @@ impl Log {
         config: Arc<LogConfig>,
         args: &OpenArgs,
     ) -> Result<Log, LogError> {
-        let place = Arc::new(Place { disk, dir: dir.to_owned(), open_files: args.budgets.files.clone() });
+        let place = Arc::new(Place::new(disk, dir, args.budgets.files.clone()));
         load(&place, &config, args)
             .map(|loaded| assemble(place, config, args, loaded))
             .map_err(|error| LogError::io("opening", dir, error))
@@ -85,10 +86,11 @@ impl Log {
 }
 
 fn create(place: &Arc<Place>, args: &OpenArgs) -> io::Result<Loaded> {
-    place.disk.create_dir_all(&place.dir)?;
+    let dir = place.dir();
+    place.disk.create_dir_all(&dir)?;
     refuse_records(place)?;
     let loaded = Loaded { epochs_dirty: false, ..start_empty(place, args)? };
-    if let Some(parent) = place.dir.parent() {
+    if let Some(parent) = dir.parent() {
         place.disk.sync_dir(parent)?;
     }
     Ok(loaded)
@@ -96,7 +98,7 @@ fn create(place: &Arc<Place>, args: &OpenArgs) -> io::Result<Loaded> {
 
 /// A new log takes the place of an interrupted attempt to make it, but never of records.
 fn refuse_records(place: &Arc<Place>) -> io::Result<()> {
-    let names = place.disk.list(&place.dir)?;
+    let names = place.disk.list(&place.dir())?;
     let segments = names.iter().filter_map(|entry| FileName::parse(&entry.name));
     for name in segments.filter(|name| name.kind == Kind::Log && name.stage == Stage::Live) {
         if place.size_of(name)?.is_some_and(|size| size > 0) {
@@ -232,6 +234,7 @@ fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: 
     let tail = Arc::new(TailCache::new(args.budgets.tail.clone()));
     let producers = producers.limited(config.producer_states_max).counted(args.budgets.producers.clone());
     let ruler = Ruler { log_start, high_watermark: log_start, flushed, log_end };
+    let truncations_now: Arc<AtomicU32> = Arc::default();
     let views = new_views(LogView {
         log_start,
         last_stable: log_start,
@@ -243,8 +246,10 @@ fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: 
         active_size: segments.last().map_or(0, |segment| segment.size()),
         segments: segments.clone(),
         tail: tail.clone(),
+        truncations_now: truncations_now.clone(),
     });
     Log {
+        id: LogId::next(),
         place,
         config,
         ruler,
@@ -262,6 +267,7 @@ fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: 
         touched,
         truncations: 0,
         cut_off: Vec::new(),
+        truncations_now,
         failure: None,
         recovered,
         views,

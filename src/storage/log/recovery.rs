@@ -51,7 +51,7 @@ pub(super) struct Inventory {
 pub(super) fn take_inventory(place: &Arc<Place>) -> io::Result<Inventory> {
     let (mut live, mut cleaned, mut swaps) = (Vec::new(), Vec::new(), Vec::new());
     let mut changed = false;
-    for entry in place.disk.list(&place.dir)? {
+    for entry in place.disk.list(&place.dir())? {
         let Some(name) = FileName::parse(&entry.name).filter(|_| !entry.is_dir) else { continue };
         match name.stage {
             Stage::Live => live.push(name),

@@ -78,7 +78,7 @@ impl Log {
     pub fn retain(&mut self, now: TimestampMs, at_most: usize) -> Result<Retained, LogError> {
         self.check_in_service()?;
         let overdue = self.view().overdue(&self.config, now);
-        let overdue = overdue.map_err(|error| LogError::io("retention of", &self.place.dir, error))?;
+        let overdue = overdue.map_err(|error| LogError::io("retention of", &self.place.dir(), error))?;
         let count = overdue.min(at_most);
         if count == 0 {
             return Ok(Retained { doomed: None, more: false });

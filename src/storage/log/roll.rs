@@ -66,8 +66,9 @@ impl Log {
 
     fn roll_after_ms(&self, segment: &Segment) -> i64 {
         // Segments of one log should differ, and so should logs: their directories' names tell them apart.
-        let name = self.place.dir.as_os_str().as_encoded_bytes();
-        let seed = u64::from(crc32c::crc32c(name)) << 32 ^ segment.base().0 as u64;
+        let dir = self.place.dir();
+        let seed =
+            u64::from(crc32c::crc32c(dir.as_os_str().as_encoded_bytes())) << 32 ^ segment.base().0 as u64;
         self.config.roll_after_ms(seed)
     }
 

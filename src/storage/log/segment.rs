@@ -263,7 +263,7 @@ impl Segment {
 
     /// When the batches were last written.
     pub fn modified(&self) -> io::Result<TimestampMs> {
-        Ok(self.place.disk.stat(&self.log.path())?.modified)
+        Ok(self.log.stat()?.modified)
     }
 
     fn sync_files(&self, sealed: bool) -> io::Result<()> {

@@ -40,9 +40,9 @@ impl Snapshots {
     /// Writes the snapshot of `state`; not durable yet.
     pub fn take(&mut self, place: &Place, state: &ProducerState) -> io::Result<()> {
         let at = state.end();
-        let path = place.path(FileName::live(at, Kind::ProducerSnapshot));
         let bytes = state.to_snapshot();
-        place.disk.open(&path, OpenMode::Truncate)?.write_all_at(&[IoSlice::new(&bytes)], 0)?;
+        let file = place.open(FileName::live(at, Kind::ProducerSnapshot), OpenMode::Truncate)?;
+        file.write_all_at(&[IoSlice::new(&bytes)], 0)?;
         self.0.retain(|offset| *offset < at);
         self.0.push(at);
         Ok(())
@@ -84,7 +84,8 @@ impl Snapshots {
         expired_before: TimestampMs,
     ) -> io::Result<Option<ProducerState>> {
         while let Some(&at) = self.0.iter().rfind(|at| **at <= offset) {
-            let bytes = read_file(&*place.disk, &place.path(FileName::live(at, Kind::ProducerSnapshot)))?;
+            let name = FileName::live(at, Kind::ProducerSnapshot);
+            let bytes = place.within(|dir| read_file(&*place.disk, &name.path(dir)))?;
             if let Ok(entries) = snapshot::decode(&bytes) {
                 let state = ProducerState::new(at).limited(limit);
                 return Ok(Some(state.with_snapshot(entries, expired_before)));

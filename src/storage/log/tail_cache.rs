@@ -7,7 +7,7 @@
 //! Invariant: the batches are consecutive and the last one ends where the log does, or there are none.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -45,6 +45,8 @@ impl TailBudget {
 pub struct TailCache {
     budget: Arc<TailBudget>,
     tail: Mutex<Tail>,
+    /// Nobody reads the log, so nothing is kept.
+    is_idle: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -79,11 +81,20 @@ impl Cached {
 
 impl TailCache {
     pub fn new(budget: Arc<TailBudget>) -> TailCache {
-        TailCache { budget, tail: Mutex::default() }
+        TailCache { budget, tail: Mutex::default(), is_idle: AtomicBool::new(false) }
+    }
+
+    /// Whether nothing is kept from now on, because nobody reads the log.
+    pub fn set_idle(&self, is_idle: bool) {
+        self.is_idle.store(is_idle, Ordering::Relaxed);
+        self.clear();
     }
 
     /// Keeps a batch that was appended to the log.
     pub fn push(&self, offsets: (Offset, Offset), head: &[u8; HEADER_LEN], body: &Bytes, now: TimestampMs) {
+        if self.is_idle.load(Ordering::Relaxed) {
+            return;
+        }
         let body = if body.len() <= COPY_ON_PUSH { Bytes::copy_from_slice(body) } else { body.clone() };
         let cached = Cached { base: offsets.0, last: offsets.1, appended: now, head: *head, body };
         let mut tail = locked(&self.tail);

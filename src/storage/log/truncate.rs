@@ -39,6 +39,10 @@ impl Doomed {
         self.bases.len()
     }
 
+    pub(super) fn into_bases(self) -> Vec<Offset> {
+        self.bases
+    }
+
     /// Removes the files.
     pub fn remove(&self) -> io::Result<()> {
         for &base in &self.bases {
@@ -85,7 +89,7 @@ impl Log {
     }
 
     fn cut_end(&mut self, offset: Offset, now: TimestampMs) -> io::Result<()> {
-        self.truncations += 1;
+        self.note_truncation(self.truncations + 1);
         self.touched = true;
         self.tail.clear();
         let keep = segment_of(&self.segments, offset);
@@ -117,8 +121,7 @@ impl Log {
         if segment.size() > 0 {
             return Ok(());
         }
-        let trace = self.place.path(FileName::live(segment.base(), Kind::TxnIndex));
-        match self.place.disk.open(&trace, OpenMode::Create) {
+        match self.place.open(FileName::live(segment.base(), Kind::TxnIndex), OpenMode::Create) {
             Err(error) if !disk::is_full(&error) => Err(error),
             _ => Ok(()),
         }
@@ -154,7 +157,7 @@ impl Log {
         self.check_in_service()?;
         let checkpoints = self.checkpoints.clone();
         let _lowered = self.lower(checkpoints.as_ref(), start)?;
-        self.truncations += 1;
+        self.note_truncation(self.truncations + 1);
         self.touched = true;
         self.tail.clear();
         self.epoch_changes.note_if(self.epochs.truncate_from_end(Offset::ZERO));
@@ -231,7 +234,7 @@ impl Log {
 }
 
 /// Where the batch that holds `offset`, or follows it, starts.
-fn position_of(segment: &Segment, offset: Offset) -> io::Result<u64> {
+pub(super) fn position_of(segment: &Segment, offset: Offset) -> io::Result<u64> {
     if offset <= segment.base() {
         // Also when no batch of it can be read.
         return Ok(0);

@@ -3,7 +3,9 @@
 //!
 //! Invariant: the offsets obey the ruler of `log`, and every batch below `log_end` is in `segments`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -34,6 +36,8 @@ pub struct LogView {
     /// How much of the newest segment lies below `log_end`: it grows while this does not.
     pub(super) active_size: u64,
     pub(super) tail: Arc<TailCache>,
+    /// How often it has been by now.
+    pub(super) truncations_now: Arc<AtomicU32>,
 }
 
 /// Why a read could not be planned.
@@ -89,6 +93,17 @@ impl LogView {
     /// How much of a segment this shows.
     pub(super) fn size_of(&self, segment: &Arc<Segment>) -> u64 {
         shown_size(&self.segments, self.active_size, segment)
+    }
+
+    /// Whether the log was cut since. Memory and files are those of the log as it is, so what is read may then be what it got
+    /// in the place of what was cut.
+    pub fn was_cut(&self) -> bool {
+        self.truncations_now.load(Ordering::Acquire) != self.truncations
+    }
+
+    /// The directory in which what it shows lies.
+    pub fn dir(&self) -> PathBuf {
+        self.segments[0].place().dir()
     }
 
     pub fn epochs(&self) -> &EpochCache {

@@ -77,6 +77,12 @@ pub fn retired(partition: &TopicPartition, fate: Fate, unique: Uuid) -> String {
     format!("{topic}{suffix}")
 }
 
+/// The name under which a log is set aside when the copy of this name takes its place. Where there are both, the copy is whole.
+pub fn set_aside_for(copy: &str) -> Option<String> {
+    let stem = copy.strip_suffix(Fate::Future.suffix())?;
+    Some(format!("{stem}{}", Fate::Delete.suffix()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::{DirName, Fate, Uuid, retired};

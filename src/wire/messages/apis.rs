@@ -43,6 +43,8 @@ from_the_crate! {
     alter_partition_reassignments_response::AlterPartitionReassignmentsResponse,
     list_partition_reassignments_request::ListPartitionReassignmentsRequest,
     list_partition_reassignments_response::ListPartitionReassignmentsResponse,
+    alter_replica_log_dirs_request::AlterReplicaLogDirsRequest,
+    alter_replica_log_dirs_response::AlterReplicaLogDirsResponse,
     alter_partition_request::AlterPartitionRequest, alter_partition_response::AlterPartitionResponse,
     envelope_request::EnvelopeRequest, envelope_response::EnvelopeResponse,
     broker_registration_request::BrokerRegistrationRequest,

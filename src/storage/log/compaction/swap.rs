@@ -86,7 +86,7 @@ impl Log {
             // A part of it that says that it is whole must not be there at the next start.
             let discarded = segment.discard();
             self.or_poison("undo a swap", discarded)?;
-            return Err(LogError::io("swapping segments of", &self.place.dir, error).into());
+            return Err(LogError::io("swapping segments of", &self.place.dir(), error).into());
         }
         // What is kept in memory goes with the index of aborted transactions that there was.
         self.tail.drop_below(self.segments[end].base());

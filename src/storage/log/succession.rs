@@ -131,10 +131,12 @@ impl Log {
 
     fn start_like(&mut self, source: &LogView, now: TimestampMs) -> Result<(), LogError> {
         let start = source.log_start;
-        if start > self.ruler.log_end || start < self.ruler.log_start {
+        let Ruler { log_start, log_end, .. } = self.ruler;
+        // Where nothing is left in common, nor is anything kept: it may end within a batch, and recovery would take that for a loss.
+        if start < log_start || start >= log_end && start > log_start {
             return self.truncate_fully_and_start_at(start, now);
         }
-        if start > self.ruler.log_start {
+        if start > log_start {
             self.set_high_watermark(source.high_watermark);
             self.advance_log_start(start)?;
         }

@@ -79,12 +79,17 @@ fn config() -> Arc<LogConfig> {
 
 fn args(log_start: Offset) -> OpenArgs {
     let budgets = Budgets::new(2_000, 2_000, 20);
-    OpenArgs { recovery_point: log_start, log_start, clean_shutdown: false, now: NOW, budgets }
+    OpenArgs { recovery_point: Offset::ZERO, log_start, clean_shutdown: false, now: NOW, budgets }
 }
 
 fn open(disk: &SimDisk, dir: &str, log_start: Offset) -> Log {
+    open_from(disk, dir, log_start, Offset::ZERO)
+}
+
+/// After an end at which so much was flushed.
+fn open_from(disk: &SimDisk, dir: &str, log_start: Offset, recovery_point: Offset) -> Log {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let (dir, args) = (Path::new(dir), args(log_start));
+    let (dir, args) = (Path::new(dir), OpenArgs { recovery_point, ..args(log_start) });
     match Log::open(disk.clone(), dir, config(), &args) {
         Ok(log) => log,
         Err(_) => Log::create(disk, dir, config(), &args).unwrap(),
@@ -200,11 +205,12 @@ impl World {
     }
 
     fn crash(&mut self, seed: u64) {
-        let (starts, committed) = ([self.log.log_start(), self.copy.log_start()], self.log.high_watermark());
+        let [log, copy] = [&self.log, &self.copy].map(|log| (log.log_start(), log.flushed()));
+        let committed = self.log.high_watermark();
         self.disk.crash(seed);
-        self.log = open(&self.disk, LOG, starts[0]);
+        self.log = open_from(&self.disk, LOG, log.0, log.1);
         self.log.set_high_watermark(committed);
-        self.copy = open(&self.disk, COPY, starts[1]);
+        self.copy = open_from(&self.disk, COPY, copy.0, copy.1);
         self.old = self.log.view();
         // What the producers know to have written may be lost.
         self.sequences = [1_000_000; 3];
@@ -252,6 +258,7 @@ impl World {
         let start = heir.log_start();
         disk.crash(7);
         drop(heir);
+        // Also if nobody had the time to write down how much of it is.
         let reopened = open(&disk, TAKEN, start);
         assert!(contents(&reopened.view()).starts_with(&kept));
         assert!(disk.list(Path::new(COPY)).is_err(), "it has one name");
@@ -434,8 +441,8 @@ fn segments_of_the_copy_that_go_meanwhile_are_given_out() {
     }
     assert_eq!(world.copy.log_end(), world.log.log_end());
     world.step(&Op::Commit(8));
-    let end = world.log.log_end();
-    world.log.advance_log_start(end).unwrap();
+    let last = world.log.log_end().plus(-1);
+    world.log.advance_log_start(last).unwrap();
     world.log.delete_before_start(100).unwrap().unwrap().remove().unwrap();
     assert!(world.copy.catch_up_with(&world.log, NOW).unwrap());
     let doomed = world.copy.take_doomed().unwrap();
@@ -477,5 +484,21 @@ fn what_is_in_the_way_leaves_the_log_and_the_copy_as_they_were() {
     assert_eq!((world.log.dir().as_path(), world.copy.dir().as_path()), (Path::new(LOG), Path::new(COPY)));
     assert_eq!((world.log.failure(), world.copy.failure()), (None, None));
     world.disk.remove_dir_all(Path::new(TAKEN)).unwrap();
+    world.succeed();
+}
+
+/// What is left of the copy then ends within a batch, before the offset at which the log begins.
+#[test]
+fn a_log_that_begins_within_a_batch_of_its_copy_leaves_no_gap_in_it() {
+    let mut world = World::new();
+    for _ in 0..2 {
+        world.step(&Op::Append { records: 3, size: 100 });
+        world.step(&Op::Copy { max_bytes: 1 });
+    }
+    world.log.truncate_fully_and_start_at(Offset(4), NOW).unwrap();
+    world.lead();
+    for _ in 0..2 {
+        world.step(&Op::Append { records: 1, size: 300 });
+    }
     world.succeed();
 }

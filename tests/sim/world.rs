@@ -256,7 +256,8 @@ impl World {
             assignments: Vec::new(),
             configs: vec![
                 set("min.insync.replicas", topic.min_insync_replicas.to_string()),
-                set("segment.bytes", topic.segment_bytes.to_string()),
+                // `segment.bytes` is at least a mebibyte, and what is below does not count.
+                set("internal.segment.bytes", topic.segment_bytes.to_string()),
                 set("index.interval.bytes", "200".to_owned()),
                 set("file.delete.delay.ms", "1000".to_owned()),
                 set("unclean.leader.election.enable", topic.is_unclean.to_string()),

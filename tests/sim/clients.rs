@@ -139,13 +139,9 @@ impl Producer {
         if again {
             context.reconnect(self.index);
             self.connection += 1;
-            // An idempotent producer sends everything again, in order; the others what has failed.
+            // Whatever is under way is sent again, in order: its answers are lost with the connection.
             for at in 0..self.pending.len().min(usize::try_from(window).unwrap_or(1)) {
-                let pending = &self.pending[at];
-                let late = last(pending).is_some_and(|last| now - last.at > LIMIT_MS);
-                if self.is_idempotent || pending.failed || late {
-                    self.send(context, at, id, leader);
-                }
+                self.send(context, at, id, leader);
             }
         } else if self.pending.front().is_none_or(|oldest| self.number - oldest.number < window) {
             self.make_batch(context, history);

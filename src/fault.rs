@@ -40,6 +40,8 @@ pub(crate) enum Fault {
     // Of logs.
     /// Followers take no note of the producers of what they copy.
     ForgetsProducers,
+    /// What follows the snapshot of the producers is not noted when a log is opened or cut.
+    TrustsSnapshots,
     /// A sync that failed counts as done.
     IgnoresFailedSync,
 
@@ -76,11 +78,12 @@ impl Fault {
     /// report: the laws of a pair, which look at what it believes, find it.
     pub(crate) const OF_PAIR: [Fault; 1] = [Fault::TakesLateReports];
     /// Those that only show where all parts play together.
-    pub(crate) const OF_CLUSTER: [Fault; 5] = [
+    pub(crate) const OF_CLUSTER: [Fault; 6] = [
         Fault::ElectsOutsideIsr,
         Fault::SkipsEpochBump,
         Fault::KeepsLostReplicas,
         Fault::ForgetsProducers,
+        Fault::TrustsSnapshots,
         Fault::IgnoresFailedSync,
     ];
     /// Those that take transactions or groups to show.

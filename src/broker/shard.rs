@@ -18,6 +18,8 @@ use super::messages::{
 };
 use super::outbox::Outlets;
 use super::stall::Slot;
+#[cfg(test)]
+use crate::storage::log::Log;
 use crate::storage::log::Unfit;
 use crate::types::{MonotonicMs, NodeId, TopicIdPartition};
 
@@ -74,6 +76,12 @@ impl Shard {
     pub fn with_slot(mut self, slot: Slot) -> Shard {
         self.slot = slot;
         self
+    }
+
+    /// The log of a partition here, for those who hold it against what it should be.
+    #[cfg(test)]
+    pub fn log(&self, id: &TopicIdPartition) -> Option<&Log> {
+        self.hosted.get(id).map(|hosted| &hosted.log)
     }
 
     /// After [`Message::Close`] no message counts any more.

@@ -105,6 +105,17 @@ impl History {
 /// read now.
 pub fn entries(view: &LogView, from: Offset, upto: Offset) -> Option<Vec<Entry>> {
     let mut entries = Vec::new();
+    each_batch(view, from, upto, |batch| entries.push(Entry::of(batch)))?;
+    Some(entries)
+}
+
+/// Shows each batch of a log from `from` up to `upto`. `None` when it cannot be read now.
+pub fn each_batch(
+    view: &LogView,
+    from: Offset,
+    upto: Offset,
+    mut shown: impl FnMut(&Batch<'_>),
+) -> Option<()> {
     let mut from = from.max(view.log_start);
     while from < upto {
         let bytes: Bytes = match view.read(from, 1 << 20, upto, true).ok()? {
@@ -114,15 +125,16 @@ pub fn entries(view: &LogView, from: Offset, upto: Offset) -> Option<Vec<Entry>>
         };
         let before = from;
         for batch in Batches::new(&bytes, PartialTail::Ignore) {
-            let entry = Entry::of(&batch.ok()?);
-            if entry.next > from && entry.base < upto {
-                entries.push(entry);
-                from = entry.next;
+            let batch = batch.ok()?;
+            let (base, next) = (batch.header.base_offset, batch.header.next_offset());
+            if next > from && base < upto {
+                shown(&batch);
+                from = next;
             }
         }
         if from == before {
             return None;
         }
     }
-    Some(entries)
+    Some(())
 }

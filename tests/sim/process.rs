@@ -40,7 +40,7 @@ use crate::replica::Acks;
 use crate::storage::checkpoint::MetaProperties;
 use crate::storage::disk::Disk;
 use crate::storage::log::producer_state::Coordinated;
-use crate::storage::log::{AppendError, Budgets, Origin};
+use crate::storage::log::{AppendError, Budgets, Log, Origin};
 use crate::storage::log_dir::{Claim, LogDir, LogDirError, Owner};
 use crate::types::{BrokerEpoch, DirectoryId, LeaderEpoch, NodeId, Offset, TopicIdPartition, Uuid};
 
@@ -340,6 +340,11 @@ impl Process {
             self.after(context, self.ticks_at - context.now, ProcessEvent::Tick);
         }
         self.wake(context);
+    }
+
+    /// The writer's side of a log here, once its shard has it.
+    pub fn log_of(&self, id: &TopicIdPartition) -> Option<&Log> {
+        self.shards.iter().find_map(|shard| shard.log(id))
     }
 
     // The metadata.

@@ -551,6 +551,10 @@ impl World {
                 let dir = partition.directory().path().join(partition.name.to_string());
                 self.invariants.on_disk(&self.nodes[(node - 1) as usize].disk, &dir, &sight)?;
             }
+            let process = self.nodes[(node - 1) as usize].process.as_ref();
+            if let Some(log) = process.and_then(|process| process.log_of(&id)) {
+                self.invariants.on_log_of(log, &sight)?;
+            }
             self.shown.insert((me, id), Shown { life, partition, leadership, view });
         }
         Ok(changed)

@@ -16,6 +16,7 @@ mod offsets;
 mod on_disk;
 mod one_leader;
 pub mod owners;
+mod producers;
 pub mod progress;
 pub mod prompt;
 mod sequences;
@@ -29,7 +30,7 @@ use super::history::{Entry, History};
 use super::plan::TopicKind;
 use crate::broker::partitions::Leadership;
 use crate::metadata::{Image, Record};
-use crate::storage::log::LogView;
+use crate::storage::log::{Log, LogView};
 use crate::storage::sim_disk::SimDisk;
 use crate::types::{LeaderEpoch, NodeId, Offset, TopicIdPartition};
 use branches::Standing;
@@ -59,6 +60,7 @@ pub struct Invariants {
     sequences: sequences::Sequences,
     consumed: consumed::Consumed,
     on_disk: on_disk::OnDisk,
+    producers: producers::Producers,
     pub offsets: offsets::Offsets,
     pub owners: owners::Owners,
 }
@@ -105,6 +107,11 @@ impl Invariants {
     /// The same, with the disk on which the partition's directory is.
     pub fn on_disk(&mut self, disk: &SimDisk, dir: &Path, sight: &Sight<'_>) -> Result<(), Broken> {
         self.on_disk.check(disk, dir, sight)
+    }
+
+    /// The same, with the writer's side of the log.
+    pub fn on_log_of(&mut self, log: &Log, sight: &Sight<'_>) -> Result<(), Broken> {
+        self.producers.check(log, sight)
     }
 
     /// Whether what a leader of this epoch has is of the history that counts.

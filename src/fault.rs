@@ -44,6 +44,8 @@ pub(crate) enum Fault {
     TrustsSnapshots,
     /// A sync that failed counts as done.
     IgnoresFailedSync,
+    /// What comes behind a batch that was turned away is looked at as if that had never come.
+    ForgetsTurnedAway,
 
     // Of transactions and groups.
     /// An open transaction does not hold the last stable offset back.
@@ -78,13 +80,14 @@ impl Fault {
     /// report: the laws of a pair, which look at what it believes, find it.
     pub(crate) const OF_PAIR: [Fault; 1] = [Fault::TakesLateReports];
     /// Those that only show where all parts play together.
-    pub(crate) const OF_CLUSTER: [Fault; 6] = [
+    pub(crate) const OF_CLUSTER: [Fault; 7] = [
         Fault::ElectsOutsideIsr,
         Fault::SkipsEpochBump,
         Fault::KeepsLostReplicas,
         Fault::ForgetsProducers,
         Fault::TrustsSnapshots,
         Fault::IgnoresFailedSync,
+        Fault::ForgetsTurnedAway,
     ];
     /// Those that take transactions or groups to show.
     pub(crate) const OF_COORDINATORS: [Fault; 7] = [

@@ -20,6 +20,7 @@ use super::outbox::{Outbox, Outlets};
 use super::owed::{Answer, Owed};
 use super::partitions::{Leadership, Partition, Role};
 use super::turned_away::{Sent, TurnedAway};
+use crate::fault::{self, Fault};
 use crate::metadata::topics::name::is_internal;
 use crate::replica::{AckError, Acks, Effect, FollowerEffect, Leader, LogPosition, Registration};
 use crate::storage::log::producer_state::{ActiveProducer, Coordinated, FirstBatch, Guard};
@@ -244,7 +245,7 @@ impl Hosted {
 
     /// What comes behind a batch that was turned away is not taken before that one.
     fn check_order(&mut self, sent: impl Fn() -> Option<Sent>, desk: &Desk) -> Result<(), ProduceError> {
-        if self.turned_away.is_empty() {
+        if self.turned_away.is_empty() || fault::is_active(Fault::ForgetsTurnedAway) {
             return Ok(());
         }
         sent().map_or(Ok(()), |sent| self.turned_away.check(sent, self.log.producers(), desk.now.monotonic))

@@ -185,6 +185,8 @@ impl Producer {
         let request = ProduceRequest {
             producer: self.index,
             attempt,
+            number: pending.number,
+            connection,
             partition: id,
             acks: self.acks,
             records: pending.records.clone(),

@@ -351,18 +351,16 @@ impl Member {
                 self.generation = reply.member_epoch;
                 self.says_all = false;
                 let stay = Stay { generation: reply.member_epoch, ..stay };
-                if let Some(assignment) = reply.assignment {
-                    let given: BTreeSet<PartitionIndex> =
-                        assignment.into_iter().flat_map(|(_, partitions)| partitions).collect();
-                    self.owned.retain(|index, _| given.contains(index));
-                    // What it keeps it has had all along.
-                    owners.stays(stay, self.owned.keys())?;
-                    for index in &given {
-                        self.owned.entry(*index).or_insert(None);
-                    }
-                    return owners.given(stay, &self.seat(), &given);
+                // It has had this all along, also what it is to give up now.
+                owners.stays(stay, self.owned.keys())?;
+                let Some(assignment) = reply.assignment else { return Ok(()) };
+                let given: BTreeSet<PartitionIndex> =
+                    assignment.into_iter().flat_map(|(_, partitions)| partitions).collect();
+                self.owned.retain(|index, _| given.contains(index));
+                for index in &given {
+                    self.owned.entry(*index).or_insert(None);
                 }
-                owners.stays(stay, self.owned.keys())
+                owners.given(stay, &self.seat(), &given)
             }
             (Asked::Heartbeat, Reply::ConsumerHeartbeat(Err(_))) => {
                 self.be_out(true);

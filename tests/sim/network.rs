@@ -107,6 +107,9 @@ pub struct ProduceRequest {
     pub producer: usize,
     /// Names the attempt for the answer.
     pub attempt: u64,
+    /// Which of the producer's batches it is, and on which of its connections it comes.
+    pub number: u64,
+    pub connection: u64,
     pub partition: TopicIdPartition,
     pub acks: Acks,
     pub records: Bytes,
@@ -121,6 +124,15 @@ pub enum ProduceRefusal {
     OutOfOrder,
     /// This will never do.
     Never,
+}
+
+/// What a broker has answered to a producer's batch that it has not taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Refused {
+    pub producer: usize,
+    pub number: u64,
+    pub connection: u64,
+    pub why: ProduceRefusal,
 }
 
 #[derive(Clone, Debug)]

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use super::context::{Context, Event, Ms, ProcessEvent, answers_to, note};
 use super::controller::Request;
 use super::coordination::Coordination;
-use super::network::{Ask, Body, PeerAsk, PeerTold, Place, ProduceRefusal, ProduceRequest};
+use super::network::{Ask, Body, PeerAsk, PeerTold, Place, ProduceRefusal, ProduceRequest, Refused};
 use super::replication::{Fetch, FetchAnswer, Here, Replication};
 use crate::broker::checkpoints::Checkpoints;
 use crate::broker::clock::Now;
@@ -69,6 +69,8 @@ type Answers = dyn Future<Output = Vec<Result<Produced, ProduceError>>>;
 struct Owed {
     producer: usize,
     attempt: u64,
+    number: u64,
+    connection: u64,
     /// For which partition, when all replicas in sync are waited for.
     of: Option<TopicIdPartition>,
     answers: Pin<Box<Answers>>,
@@ -143,6 +145,8 @@ pub struct Process {
     controller: (u64, usize),
     /// What has been acknowledged to producers with acks=all, and in which terms, since that was last asked.
     pub acknowledged: Vec<(TopicIdPartition, LeaderEpoch)>,
+    /// What has been refused since that was last asked, in the order of the answers.
+    pub refused: Vec<Refused>,
     /// Of seeds with transactions.
     pub coordination: Option<Coordination>,
 }
@@ -230,6 +234,7 @@ impl Process {
             lease,
             controller: (0, 0),
             acknowledged: Vec::new(),
+            refused: Vec::new(),
             coordination,
         };
         note!(context, "{me} starts, life {life}, before {}", process.previous_epoch);
@@ -488,7 +493,7 @@ impl Process {
     pub fn produce(&mut self, context: &mut Context, request: ProduceRequest, now: Now) {
         let (mut replies, gathered) = gather(1, || Err(ProduceError::ShuttingDown));
         let Some(reply) = replies.pop() else { return };
-        let ProduceRequest { producer, attempt, partition, acks, records } = request;
+        let ProduceRequest { producer, attempt, number, connection, partition, acks, records } = request;
         let of = (acks == Acks::All).then_some(partition);
         let produce = Produce {
             acks: Some(acks),
@@ -498,7 +503,8 @@ impl Process {
         };
         let sent = self.partitions.shard_of(&partition).send(Message::Produce(produce));
         sent.now_or_never().expect("there is room in the mailbox");
-        self.owed.push(Owed { producer, attempt, of, answers: Box::pin(gathered.all()) });
+        let answers = Box::pin(gathered.all());
+        self.owed.push(Owed { producer, attempt, number, connection, of, answers });
         self.wake(context);
     }
 
@@ -508,7 +514,7 @@ impl Process {
         // On a connection an answer waits for those to the requests before.
         let mut held_up = BTreeSet::new();
         self.owed.retain_mut(|owed| {
-            let Owed { producer, attempt, of, answers } = owed;
+            let Owed { producer, attempt, number, connection, of, answers } = owed;
             if held_up.contains(producer) {
                 return true;
             }
@@ -522,6 +528,9 @@ impl Process {
                 self.acknowledged.push((partition.id, partition.leadership().leader_epoch));
             }
             let (producer, attempt) = (*producer, *attempt);
+            if let Err(why) = result {
+                self.refused.push(Refused { producer, number: *number, connection: *connection, why });
+            }
             let body = Body::Produced { producer, attempt, result };
             context.send_in_order(answers_to(producer, self.me), from, Place::Clients, body);
             false

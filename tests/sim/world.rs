@@ -527,6 +527,9 @@ impl World {
         for (id, epoch) in std::mem::take(&mut process.acknowledged) {
             lease::check(&self.quorum.log.head, me, id, epoch)?;
         }
+        for refused in std::mem::take(&mut process.refused) {
+            self.invariants.on_refused(life, refused)?;
+        }
         let mut changed = Vec::new();
         for (id, partition) in partitions {
             let (leadership, view) = (partition.leadership(), partition.view());

@@ -22,11 +22,13 @@ pub mod prompt;
 mod sequences;
 pub mod stable;
 mod torn;
+mod turned_away;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use super::history::{Entry, History};
+use super::network::Refused;
 use super::plan::TopicKind;
 use crate::broker::partitions::Leadership;
 use crate::metadata::{Image, Record};
@@ -61,6 +63,7 @@ pub struct Invariants {
     consumed: consumed::Consumed,
     on_disk: on_disk::OnDisk,
     producers: producers::Producers,
+    turned_away: turned_away::TurnedAway,
     pub offsets: offsets::Offsets,
     pub owners: owners::Owners,
 }
@@ -112,6 +115,11 @@ impl Invariants {
     /// The same, with the writer's side of the log.
     pub fn on_log_of(&mut self, log: &Log, sight: &Sight<'_>) -> Result<(), Broken> {
         self.producers.check(log, sight)
+    }
+
+    /// A process in its `life` has not taken a batch.
+    pub fn on_refused(&mut self, life: u64, refused: Refused) -> Result<(), Broken> {
+        self.turned_away.check(life, refused)
     }
 
     /// Whether what a leader of this epoch has is of the history that counts.

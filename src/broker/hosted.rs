@@ -320,9 +320,13 @@ impl Hosted {
     }
 
     pub(super) fn flushed(&mut self, flushed: log::Flushed, desk: &mut Desk) {
-        if !self.log.mark_flushed(flushed) {
-            return;
+        if self.log.mark_flushed(flushed) {
+            self.tell_flushed(desk);
         }
+    }
+
+    /// The core hears how far the log is on the disk.
+    pub(super) fn tell_flushed(&mut self, desk: &mut Desk) {
         match &mut self.role {
             HostedRole::Leading(leader) => {
                 leader.flushed(self.log.flushed(), desk.now.monotonic, &mut desk.effects);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::damaged::Rebuild;
 use super::directory::Directory;
-use super::hosted::{Desk, Hosted, HostedRole};
+use super::hosted::{Desk, Hosted};
 use super::messages::{Names, Promote, Promoted};
 use super::repairs::Repair;
 use crate::storage::log::succession::{CopyError, SuccessionError};
@@ -86,14 +86,7 @@ impl Hosted {
         self.dirty_since = None;
         self.dirty_appends = 0;
         self.segments_flushed = self.log.view().segment_count();
-        match &mut self.role {
-            HostedRole::Leading(leader) => {
-                leader.flushed(self.log.flushed(), desk.now.monotonic, &mut desk.effects);
-                self.carry_out(desk);
-            }
-            HostedRole::Following(following) => following.core.flushed(self.log.flushed()),
-            HostedRole::None => {}
-        }
+        self.tell_flushed(desk);
         before
     }
 }

@@ -11,6 +11,7 @@ SOURCE = HERE / "suites/kafka-python"
 CLIENT, VERSION = "kafka-python, its integration tests", "3.0.12"
 LIMIT_S = 1500
 SETTINGS = {"num.partitions": "4", "group.min.session.timeout.ms": "1000"}  # what its own fixture gives a broker
+FIRST_ID = 0  # a test puts a partition on the broker 0
 FILES = ["admin", "consumer", "producer"]  # the others are about TLS and SASL
 RESULT = re.compile(r"^(test/integration/\S+?\.py::.+?) (PASSED|FAILED|SKIPPED|ERROR|XFAIL|XPASS)\b(?: \((.*)\))?")
 

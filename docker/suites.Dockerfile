@@ -13,7 +13,7 @@ FROM ${NODE_IMAGE} AS node
 FROM ${GO_IMAGE}
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates default-jdk-headless g++ kcat libssl-dev \
-    make maven pkg-config procps python3-dev python3-venv zlib1g-dev \
+    make maven pkg-config procps python3-dev python3-venv rapidjson-dev zlib1g-dev \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=rust /usr/local /usr/local
 COPY --from=node /usr/local /usr/local

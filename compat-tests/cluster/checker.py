@@ -11,7 +11,7 @@ transactions and consumers that choose their partitions.
     unseen               a consumer that should have read to the end has not read a record that is there
     hole                 the offsets of the log in the end do not follow each other
 
-Aborted reads need transactions, which the broker does not have yet. Knows no clients and no brokers: a history is data.
+The workload has no transactions; aborted reads are for `exactly_once` to find. Knows no clients and no brokers: a history is data.
 """
 import collections
 import dataclasses

@@ -25,13 +25,16 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "compat-tests"))
+from lib import environments, wire
+
 HERE = pathlib.Path(__file__).resolve().parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "floodmark" / "docker"
 BASE, BUILD, IMAGE = "debian:bookworm-slim", "rust:1.95-bookworm", "floodmark:test"
 # Of the image with the suites: the compilers are those of this machine, the packages Debian's.
 GO_BUILD, NODE_BUILD, SUITES = "golang:1.26-bookworm", "node:22-bookworm-slim", "floodmark-suites:test"
 SUITES_PACKAGES = """ca-certificates default-jdk-headless g++ kcat libssl-dev make maven pkg-config procps python3-dev python3-venv
-zlib1g-dev""".split()
+rapidjson-dev zlib1g-dev""".split()
 
 
 def run(*command, timeout=120, check=True, quiet=True, **options):
@@ -261,10 +264,12 @@ def a_killed_container_comes_back_with_its_data(engine):
     with container(engine, "-p", "127.0.0.1:9092:9092", IMAGE) as name:
         wait_for("the broker", 60, lambda: brokers_at(9092))
         create_topic(9092, "kept", 3)
+        produce(9092, "kept", 2, b"what was acknowledged")
         engine.docker("kill", name)
         engine.docker("start", name)
         wait_for("the broker", 60, lambda: brokers_at(9092))
         assert "kept-0" in engine.docker("exec", name, "ls", "/var/lib/kafka/data").stdout
+        assert b"what was acknowledged" in fetch(9092, "kept", 2)
 
 
 @check
@@ -346,8 +351,6 @@ def suites_run_in_a_container_beside_the_cluster(engine):
 
 @check
 def testcontainers_modules_start_it(engine):
-    sys.path.insert(0, str(ROOT / "compat-tests"))
-    from lib import environments
     folder = HERE / "testcontainers"
     command = environments.java(folder, folder / "Modules.java", "Modules")
     # No other images can be fetched here, so Testcontainers' own helpers stay out.
@@ -369,6 +372,21 @@ def create_topic(port, name, partitions):
     error = struct.unpack_from(">h", answer, 4 + 4 + 4 + 2 + len(text))[0]
     if error != 0:
         raise RuntimeError(f"CreateTopics answers with error {error}")
+
+
+def produce(port, topic, partition, value):
+    """One record, acknowledged by all (Produce version 7)."""
+    records = wire.batch(wire.record(value))
+    error = wire.produce_error(wire.ask(("127.0.0.1", port), 0, 7, wire.produce_body(topic, partition, records)), topic)
+    if error != 0:
+        raise RuntimeError(f"Produce answers with error {error}")
+
+
+def fetch(port, topic, partition):
+    """What the broker answers that is asked for a partition from its beginning (Fetch version 4): waits for something to be there."""
+    wanted = wire.int32(partition) + wire.int64(0) + wire.int32(1 << 20)
+    limits = wire.int32(-1) + wire.int32(5000) + wire.int32(1) + wire.int32(1 << 20) + wire.int8(0)
+    return wire.ask(("127.0.0.1", port), 1, 4, limits + wire.array([wire.string(topic) + wire.array([wanted])]))
 
 
 def main():

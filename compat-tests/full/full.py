@@ -4,10 +4,9 @@ Records are refused before the broker's reserve is touched, with Kafka's code an
 offsets, creating and deleting topics and records go on; producing goes on by itself when there is room. The broker stops and
 starts while there is none, also with no free byte and after `kill -9`, so that topics can be deleted.
 
-It mounts a tmpfs and an ext4 in a file, which needs root; without it, it says so and ends.
+It mounts a tmpfs and an ext4 in a file, which needs root and mkfs.ext4: it fails without them.
 """
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from lib.broker import Broker
 from lib.program import main
 from lib.scenarios import Failed, expect
+from lib.toolchain import Missing, apt_install
 
 SIZE_MB = 64
 RESERVE = 4 << 20
@@ -214,8 +214,17 @@ def full(options, report):
             mount.close()
 
 
+def needed():
+    """What it takes to mount small file systems."""
+    if os.geteuid() != 0:
+        raise Missing("only root can mount the small file systems that this part fills: run it, or all of `make test`, as root")
+    apt_install("e2fsprogs", "mkfs.ext4")
+
+
 if __name__ == "__main__":
-    if os.geteuid() != 0 or not shutil.which("mkfs.ext4"):
-        print("        full: not run, for it mounts small file systems: that needs root and mkfs.ext4", flush=True)
-        sys.exit(0)
+    try:
+        needed()
+    except Missing as missing:
+        print(f"FAILED  full: a small file system -- {missing}", flush=True)
+        sys.exit(1)
     main(__doc__, full)

@@ -1,5 +1,6 @@
 """The brokers under a suite: processes of ours, containers, or an address that somebody else serves. All are used alike:
 start, check (raises BrokerEnded), stop, close (ends whatever is left, and tells which protocol versions came by)."""
+import json
 import os
 import signal
 import socket
@@ -108,18 +109,25 @@ class Processes:
         return apis.in_words(tuple(map(int, line.split())) for line in told.splitlines())
 
 
-class Docker:
-    """The compose files under docker/, whose clients come by the ports that they publish."""
+def docker_ports(count):
+    return [9092] if count == 1 else [19092, 29092, 39092]
 
-    def __init__(self, image, count, work):
+
+class Docker:
+    """The compose files under docker/, whose clients come by the ports that they publish. What a suite asks of its brokers comes in a
+    file beside them."""
+
+    def __init__(self, image, count, work, settings=None, first_id=1):
         need("docker", "run brokers in containers")
         file = PROJECT / "docker" / ("compose.yaml" if count == 1 else "compose.cluster.yaml")
         v2 = subprocess.run(["docker", "compose", "version"], capture_output=True).returncode == 0
         if not v2:
             need("docker-compose", "run brokers in containers")
-        self.compose = [*(["docker", "compose"] if v2 else ["docker-compose"]), "-p", "floodmark-suites", "-f", str(file)]
+        asked = work / "compose.settings.json"  # which is YAML too
+        asked.write_text(json.dumps(compose_settings(count, settings or {}, first_id)))
+        self.compose = [*(["docker", "compose"] if v2 else ["docker-compose"]), "-p", "floodmark-suites", "-f", str(file), "-f", str(asked)]
         self.environment = {**os.environ, "IMAGE": image}
-        self.ports = [9092] if count == 1 else [19092, 29092, 39092]
+        self.ports = docker_ports(count)
         self.bootstrap = ",".join(f"localhost:{port}" for port in self.ports)
         self.direct = f"localhost:{self.ports[0]}"
         self.log = work / "broker.log"
@@ -154,6 +162,28 @@ class Docker:
         if done.returncode != 0:
             raise BrokerEnded(f"compose {words[0]} failed: {done.stderr[-2000:]}")
         return done.stdout
+
+
+def compose_settings(count, settings, first_id):
+    """What stands beside the compose file, so that its brokers have these settings. One broker takes all that it has from the file in
+    the image or all from variables: here from variables, if anything is asked."""
+    if count == 1:
+        if not settings and first_id == 1:
+            return {"version": "2.4"}
+        lines = (PROJECT / "docker/server.properties").read_text().splitlines()
+        base = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+        base["node.id"], base["controller.quorum.voters"] = str(first_id), f"{first_id}@localhost:9093"
+        nodes = {"kafka": (first_id, {**base, **settings})}
+    else:
+        nodes = {f"kafka-{n}": (n, settings) for n in range(1, count + 1)}
+    return {"version": "2.4", "services": {
+        service: {"environment": {variable(name): value.replace("{id}", str(node)) for name, value in own.items()}}
+        for service, (node, own) in nodes.items()}}
+
+
+def variable(setting):
+    """The variable in which Kafka's image takes a setting."""
+    return "KAFKA_" + setting.replace("_", "__").replace("-", "___").replace(".", "_").upper()
 
 
 def answers(port):

@@ -5,7 +5,7 @@ A suite is `suites/NAME/suite.py` with:
     CLIENT, VERSION     for the table
     LIMIT_S             how long all of it may take
     OWN_BROKERS = True  where the suite starts the brokers itself, through a launcher; default False. With --docker in containers
-    SETTINGS = {}       broker settings that the suite asks for
+    SETTINGS = {}       broker settings that the suite asks for; `{id}` in one is the broker's
     BROKERS = 1         how many it must have; by default it is run with one or three
     PORTS = []          the brokers' ports, where the suite leaves no choice; else any that are free
     ADVERTISED = []     other ports that the brokers advertise, behind which the suite puts something
@@ -24,11 +24,12 @@ import time
 from lib import apis, table, toolchain
 from lib.broker import BrokerEnded
 from lib.outcome import FAILED, Outcome, count, judge, parse_expected, write_result
-from lib.servers import Docker, Outside, Processes, binary_command
+from lib.servers import Docker, Outside, Processes, binary_command, docker_ports
 from lib.toolchain import HERE
 
 SUITES = HERE / "suites"
-PANIC = re.compile(r"^.*panicked at.*$", re.MULTILINE)
+# What must not be in the log of a node: a panic, and what the stand-ins of kafka-its write when nobody has asked it to end.
+BAD = {"no panic": re.compile(r"^.*panicked at.*$", re.MULTILINE), "no end unasked": re.compile(r"^=== node \d+ ended by itself.*$", re.MULTILINE)}
 
 
 class TimeUp(Exception):
@@ -39,9 +40,35 @@ def names():
     return sorted(path.parent.name for path in SUITES.glob("*/suite.py"))
 
 
-def recorded(brokers):
-    """The suites of which there is a result: those whose list of expected results is complete."""
-    return [name for name in names() if (table.RESULTS / table.file_name(name, brokers)).exists()]
+def usual(options):
+    """The suites of which there is a result, for then the list of what to expect is complete, and that the brokers of this run are
+    for."""
+    return [name for name in names() if (table.RESULTS / table.file_name(name, 1)).exists() and not obstacle(load(name), options)]
+
+
+def obstacle(suite, options):
+    """Why the brokers of this run are not for a suite; None if they are."""
+    settled, ports = getattr(suite, "BROKERS", options.brokers), getattr(suite, "PORTS", None)
+    if own_brokers(suite) and options.kafka:
+        return "it starts brokers of its own, which are not Kafka's"
+    if own_brokers(suite) and options.own_brokers:
+        one = options.brokers == 1 or options.docker or options.against
+        return None if one else "it starts as many brokers as each test asks for, whatever --brokers says"
+    if options.against:
+        host, _, port = options.against.split(",")[0].rpartition(":")
+        if ports and not (host in ("localhost", "127.0.0.1") and port == str(ports[0])):
+            return f"it looks for its broker at localhost:{ports[0]}"
+        return None
+    if settled != options.brokers and (options.docker or options.brokers != 1):
+        return f"it has {settled} brokers, whatever --brokers says" + (" and the compose files have" if options.docker else "")
+    if options.docker and getattr(suite, "ADVERTISED", None):
+        return "it wants brokers that advertise other ports than their own, which the compose files do not"
+    have = docker_ports(options.brokers) if options.docker else ports
+    if ports and (len(ports) < settled or ports[:settled] != have[:settled]):
+        return f"it looks for its broker at localhost:{ports[0]}: run it with --brokers 1"
+    if options.docker and options.brokers > 1 and getattr(suite, "FIRST_ID", 1) != 1:
+        return f"it wants brokers whose ids begin with {suite.FIRST_ID}; those of the compose file begin with 1"
+    return None
 
 
 def load(name):
@@ -69,6 +96,12 @@ class Context:
     def missing(self, part):
         """The APIs that the brokers do not serve and that a part of a script (`apis.NEEDS`) must have."""
         return apis.missing(self.servers.direct, part)
+
+    def others(self, name, settings):
+        """Brokers like those of the run, with other settings, for a part of a suite; None where the run does not start them itself."""
+        if self.options.against or self.options.docker:
+            return None
+        return Processes(self.command, self.brokers, self.work / name, settings)
 
     def lines(self, command, name, cwd=None, env=None, limit_s=None):
         """The lines that a program prints, which also go to the log `name`. It and all that it started is ended at the limit."""
@@ -119,12 +152,15 @@ def own_brokers(suite):
 def the_servers(suite, options, work):
     if own_brokers(suite) and options.own_brokers:
         return None
+    settings, first_id = getattr(suite, "SETTINGS", {}), getattr(suite, "FIRST_ID", 1)
     if options.against:
+        for name, value in settings.items():
+            print(f"the brokers should have {name}={value}", flush=True)
         return Outside(options.against)
     if options.docker:
-        return Docker(options.image, options.brokers, work)
-    return Processes(command_of(options), getattr(suite, "BROKERS", options.brokers), work, getattr(suite, "SETTINGS", {}),
-                     getattr(suite, "PORTS", None), getattr(suite, "ADVERTISED", None), getattr(suite, "FIRST_ID", 1))
+        return Docker(options.image, options.brokers, work, settings, first_id)
+    return Processes(command_of(options), getattr(suite, "BROKERS", options.brokers), work, settings,
+                     getattr(suite, "PORTS", None), getattr(suite, "ADVERTISED", None), first_id)
 
 
 def run_suite(name, options, work):
@@ -154,8 +190,9 @@ def run_suite(name, options, work):
     finally:
         protocol = servers.close() if servers else getattr(suite, "PROTOCOL", "")
     for log in sorted(work.rglob("*broker*.log")) + sorted(work.rglob("node-*.log")):
-        for panic in PANIC.findall(log.read_text(errors="replace")):
-            outcomes[f"no panic in {log.name}"] = Outcome(f"no panic in {log.name}", FAILED, f"{panic} (see {log})")
+        for wanted, bad in BAD.items():
+            for line in bad.findall(log.read_text(errors="replace")):
+                outcomes[f"{wanted} in {log.name}"] = Outcome(f"{wanted} in {log.name}", FAILED, f"{line} (see {log})")
     return suite, list(outcomes.values()), protocol
 
 
@@ -165,10 +202,12 @@ def run_all(options, work):
             load(name).setup()
         return 0
     surprises, passed, failed, absent = [], 0, 0, 0
-    ours = not options.against and not options.docker and not options.kafka and not options.select
+    recorded = not options.select and not options.unrecorded
+    ours = recorded and not options.against and not options.docker and not options.kafka
     for name in options.suite:
-        if options.kafka and own_brokers(load(name)):
-            print(f"=== {name} starts brokers of its own, and is not run on Kafka's", flush=True)
+        reason = obstacle(load(name), options)
+        if reason:
+            print(f"=== {name} is not applicable: {reason}", flush=True)
             continue
         print(f"=== {name}", flush=True)
         suite, outcomes, protocol = run_suite(name, options, work / name)
@@ -180,7 +219,7 @@ def run_all(options, work):
         head = {"suite": name, "client": suite.CLIENT, "version": suite.VERSION, "brokers": brokers, "protocol": protocol}
         file = table.file_name(name, options.brokers)
         write_result(work / file, head, judged)
-        if options.kafka and not options.select:
+        if options.kafka and recorded:
             table.KAFKA.mkdir(parents=True, exist_ok=True)
             write_result(table.KAFKA / file, head, outcomes)
             table.write()

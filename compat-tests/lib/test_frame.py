@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from lib import suites, table
+from lib import servers, suites, table
 from lib.broker import free_ports
 from lib.compose import Compose
 from lib.outcome import FAILED, NOT_APPLICABLE, PASSED, Outcome, judge, parse_expected, read_result, write_result
@@ -88,6 +88,10 @@ class Running(unittest.TestCase):
         outcomes = self.run_suite("print('one')", log="x\nthread 'shard-0' panicked at src/a.rs:1:2:\nno\n")
         self.assertIn("panicked at src/a.rs", outcomes["no panic in node-1.log"].reason)
 
+    def test_a_node_that_ended_unasked_fails_the_suite(self):
+        outcomes = self.run_suite("print('one')", log="=== node 1 ended by itself, with 1\n")
+        self.assertEqual(outcomes["no end unasked in node-1.log"].what, FAILED)
+
     def test_a_suite_without_a_test_has_failed(self):
         self.assertEqual(self.run_suite("")["the suite"].what, FAILED)
 
@@ -101,6 +105,39 @@ class Serving(unittest.TestCase):
     def test_a_suite_with_its_own_brokers_starts_them_where_it_has_a_binary(self):
         self.assertIsNone(self.served_by(own_brokers=True, against="there:9092"))
         self.assertEqual(self.served_by(own_brokers=False, against="there:9092").bootstrap, "there:9092")
+
+    def obstacle(self, suite, brokers=1, **options):
+        options = {"against": None, "docker": False, "kafka": False, **options}
+        options["own_brokers"] = not options["kafka"] and not options["against"]
+        return suites.obstacle(types.SimpleNamespace(**suite), types.SimpleNamespace(brokers=brokers, **options))
+
+    def test_what_a_suite_asks_of_its_brokers_is_seen_to_or_the_suite_is_left_out(self):
+        free, fixed, own = {}, {"PORTS": [9092], "FIRST_ID": 0}, {"OWN_BROKERS": True}
+        five = {"BROKERS": 5, "ADVERTISED": [1, 2, 3, 4, 5]}
+        for options in ({}, {"brokers": 3}, {"docker": True}, {"docker": True, "brokers": 3}, {"kafka": True}, {"against": "a:1"}):
+            self.assertIsNone(self.obstacle(free, **options), options)
+        for suite, options in [(fixed, {}), (fixed, {"docker": True}), (fixed, {"against": "localhost:9092"}), (own, {}), (five, {}),
+                               (own, {"docker": True, "brokers": 3}), (five, {"kafka": True}), (five, {"against": "a:1"})]:
+            self.assertIsNone(self.obstacle(suite, **options), (suite, options))
+        for suite, options in [(fixed, {"brokers": 3}), (fixed, {"docker": True, "brokers": 3}), (fixed, {"against": "a:9092"}),
+                               (own, {"kafka": True}), (own, {"brokers": 3}), (five, {"brokers": 3}), (five, {"docker": True, "brokers": 3}),
+                               (five, {"docker": True}), ({"FIRST_ID": 0}, {"docker": True, "brokers": 3})]:
+            self.assertTrue(self.obstacle(suite, **options), (suite, options))
+
+    def test_every_recorded_suite_that_three_brokers_are_for_is_run_on_them(self):
+        options = types.SimpleNamespace(brokers=3, against=None, docker=True, kafka=False, own_brokers=True)
+        self.assertLessEqual({"confluent", "franz-go", "kafka-its", "librdkafka"}, set(suites.usual(options)))
+        self.assertFalse({"sarama-functional", "rdkafka"} & set(suites.usual(options)))
+
+    def test_containers_get_the_settings_that_a_suite_asks_for(self):
+        asked = {"message.max.bytes": "7", "broker.rack": "r{id}"}
+        three = servers.compose_settings(3, asked, 1)["services"]
+        self.assertEqual(three["kafka-2"]["environment"], {"KAFKA_MESSAGE_MAX_BYTES": "7", "KAFKA_BROKER_RACK": "r2"})
+        one = servers.compose_settings(1, asked, 0)["services"]["kafka"]["environment"]
+        self.assertEqual((one["KAFKA_NODE_ID"], one["KAFKA_CONTROLLER_QUORUM_VOTERS"]), ("0", "0@localhost:9093"))
+        self.assertEqual((one["KAFKA_PROCESS_ROLES"], one["KAFKA_BROKER_RACK"]), ("broker,controller", "r0"))
+        self.assertEqual(servers.compose_settings(1, {}, 1), {"version": "2.4"})
+        self.assertEqual(servers.variable("a_b.c-d"), "KAFKA_A__B_C___D")
 
     def test_no_port_is_given_twice_or_to_outgoing_connections(self):
         ports = free_ports(5) + free_ports(5)

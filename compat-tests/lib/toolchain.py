@@ -72,6 +72,12 @@ def apt_install(package, program):
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         raise Missing(f"{program} is missing: install the package {package} (only root can do it here)")
+    apt_get(package)
+    if not shutil.which(program):
+        raise Missing(f"{program} is missing though the package {package} was installed")
+
+
+def apt_get(package):
     say(f"installing {package}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "install", "-y", "-q", "--no-install-recommends", package]
@@ -80,8 +86,15 @@ def apt_install(package, program):
     except Missing:
         run(["apt-get", "update", "-q"], "read the package lists", env=environment)
         run(install, f"install {package}", env=environment)
-    if not shutil.which(program):
-        raise Missing(f"{program} is missing though the package {package} was installed")
+
+
+def apt_header(package, header):
+    """As apt_install, for what is there to be compiled with."""
+    if Path("/usr/include", header).exists() or Path("/usr/local/include", header).exists():
+        return
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        raise Missing(f"{header} is missing: install the package {package} (only root can do it here)")
+    apt_get(package)
 
 
 def kcat():

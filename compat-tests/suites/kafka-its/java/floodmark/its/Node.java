@@ -1,6 +1,7 @@
 package floodmark.its;
 
 import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
@@ -8,6 +9,7 @@ import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -36,6 +38,8 @@ final class Node {
     private final Path file;
     private final Path log;
     private Process process;
+    /** Whether the end of this process was asked for, or has been told to the test. */
+    private boolean endKnown;
 
     Node(int id, Map<String, String> settings, Map<String, Integer> ports, Map<String, String> environment, Path folder)
             throws IOException {
@@ -56,12 +60,14 @@ final class Node {
     synchronized void start() throws IOException {
         if (alive())
             throw new IllegalStateException("node " + id + " runs already");
+        noteEnd();
         ProcessBuilder builder = new ProcessBuilder(System.getenv("NODE_COMMAND"), file.toString())
             .redirectErrorStream(true)
             .redirectInput(Path.of("/dev/null").toFile())
             .redirectOutput(ProcessBuilder.Redirect.appendTo(log.toFile()));
         builder.environment().putAll(environment);
         process = builder.start();
+        endKnown = false;
         RUNNING.add(process);
     }
 
@@ -75,6 +81,7 @@ final class Node {
 
     /** An orderly stop, as a test asks for it. */
     void terminate() {
+        noteEnd();
         if (process != null)
             process.destroy();
         awaitEnd(60);
@@ -82,9 +89,25 @@ final class Node {
 
     /** The end of a test: nobody needs the data any more. */
     void kill() {
+        noteEnd();
         if (process != null)
             destroy(process);
         awaitEnd(10);
+    }
+
+    /**
+     * What happens to a process from here on was asked for. If it has ended before, and no test has heard of it, its log says so, in
+     * words for which the suite fails (lib/suites.py): the tests of clients may not notice that a broker is gone.
+     */
+    private synchronized void noteEnd() {
+        if (process != null && !process.isAlive() && !endKnown)
+            try {
+                String words = String.format("=== node %d ended by itself, with %d%n", id, process.exitValue());
+                Files.writeString(log, words, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        endKnown = true;
     }
 
     synchronized void awaitEnd(int seconds) {
@@ -108,7 +131,8 @@ final class Node {
     }
 
     /** How it ended, with the last of its log that is no warning. */
-    String obituary() {
+    synchronized String obituary() {
+        endKnown |= process != null && !process.isAlive();
         String end = process == null ? "was not started" : process.isAlive() ? "runs" : "ended with " + process.exitValue();
         String text;
         try {

@@ -171,6 +171,27 @@ class Composing(unittest.TestCase):
             self.assertEqual(node.process, "again", "what a test has left stopped")
 
 
+class Librdkafka(unittest.TestCase):
+    """What its suite reads in the sources and in the logs."""
+
+    suite = suites.load("librdkafka")
+
+    def test_the_parts_of_the_admin_test_are_the_functions_that_begin_one(self):
+        text = "static void do_test_A(int a) {\n SUB_TEST_QUICK();\n}\nstatic void\ndo_test_B(void) { SUB_TEST();}\nstatic void do_test_all(void) {}\n"
+        self.assertEqual(self.suite.parts(text), ["do_test_A", "do_test_B"])
+
+    def test_lines_of_its_log(self):
+        found = self.suite.PART.search("[0081_admin                  /  1.2s] [ do_test_A:78: a b, op_timeout 3: PASS (1.20s) ]")
+        self.assertEqual(found.groups(), ("do_test_A", "PASS", None))
+        found = self.suite.PART.search("[0081_admin                  /  1.2s] [ do_test_A:78: x: SKIP: wants more ]")
+        self.assertEqual(found.groups(), ("do_test_A", "SKIP", "wants more"))
+        found = self.suite.SKIPPING.match("[0153_memberid               /  0.000s] WARN: SKIPPING TEST: not here")
+        self.assertEqual(found.groups(), ("0153_memberid", "not here"))
+        found = self.suite.SKIPPING.match("[0153_memberid / 0.000s] WARN: SKIPPING TEST: not here[0153_memberid / 0.000s] 0153_memberid: duration 0.008ms")
+        self.assertEqual(found[2], "not here")
+        self.assertEqual(self.suite.FAILING.match('### Test "0081_admin (do_test_A:78)" failed at a.c:1:f() at now: ###')[1], "0081_admin")
+
+
 class Sniffing(unittest.TestCase):
     def test_frames_in_pieces(self):
         seen.clear()

@@ -9,6 +9,7 @@ use crate::broker::coordination::Coordination;
 use crate::broker::coordinators::Coordinators;
 use crate::broker::departures::Departures;
 use crate::broker::dynamic_config::DynamicConfig;
+use crate::broker::hurries::Hurries;
 use crate::broker::log_dirs::LogDirs;
 use crate::broker::moves::Moves;
 use crate::broker::partitions::Partitions;
@@ -39,6 +40,8 @@ pub struct BrokerPart {
     pub fetch_sessions: FetchSessions,
     /// From whom an answer or a fetch is due.
     pub silence: PeerSilence,
+    /// Which followers cannot wait for their answers.
+    pub hurries: Hurries,
     /// Who has left the cluster a moment ago.
     pub departures: Departures,
     /// What leaders here may send to replicas that are throttled.
@@ -66,6 +69,7 @@ impl BrokerPart {
             inquiry,
             markers,
             silence,
+            hurries: Hurries::default(),
             departures,
             fetch_sessions,
             throttle,

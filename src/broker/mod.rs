@@ -13,6 +13,7 @@ pub mod messages;
 
 pub mod shard;
 mod hosted;
+pub mod hurries;
 mod following;
 mod damaged;
 mod mending;

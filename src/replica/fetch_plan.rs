@@ -6,7 +6,8 @@
 //! names only what its session does not know yet (KIP-227).
 //!
 //! A lane's request may wait at the leader for records. What is flushed meanwhile must not wait with it, for it moves the
-//! leader's high watermark: it goes ahead in a *report*, a fetch of no bytes and without a session.
+//! leader's high watermark: it goes ahead in a *report*, a fetch of no bytes and without a session. Nor must a partition that
+//! the request does not ask for, as after an election: then the report is a *hurry* as well, and ends the wait.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,6 +40,17 @@ pub struct PlannedFetch {
     /// What leaves the session.
     pub forgotten: Vec<TopicIdPartition>,
     pub max_bytes: usize,
+    /// How many hurries there were before it.
+    pub hurries: i64,
+}
+
+/// What cannot wait for the answers that are under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// What is newly flushed.
+    pub flushed: Vec<(TopicIdPartition, FetchFrom)>,
+    /// How many hurries there were, with this one if it is one: requests with a lower count are to be answered at once.
+    pub hurries: i64,
 }
 
 /// What became of a lane's request as a whole.
@@ -81,6 +93,8 @@ struct Lane {
     refused: BTreeSet<TopicIdPartition>,
     /// What the answer under way may bring.
     under_way: Option<usize>,
+    /// A partition wants what the request under way does not ask for.
+    is_late: bool,
 }
 
 /// The plan for one leader.
@@ -95,6 +109,8 @@ pub struct FetchPlan {
     /// The partitions that have flushed more since they were last looked at.
     reportable: BTreeSet<TopicIdPartition>,
     report_under_way: bool,
+    /// Never less than before, whatever becomes of the connection: the leader compares.
+    hurries: i64,
 }
 
 impl FetchPlan {
@@ -108,12 +124,14 @@ impl FetchPlan {
             quota_was_exceeded: false,
             reportable: BTreeSet::new(),
             report_under_way: false,
+            hurries: 0,
         }
     }
 
     /// Other settings from now on. What is under way is forgotten, as by [`FetchPlan::disconnected`].
     pub fn configure(&mut self, config: PlanConfig) {
         let before = std::mem::replace(self, FetchPlan::new(config));
+        self.hurries = before.hurries;
         for (partition, member) in before.members {
             self.set(partition, member.want, member.throttled);
         }
@@ -133,15 +151,17 @@ impl FetchPlan {
                 self.reportable.insert(partition);
             }
             (member.want, member.throttled) = (want, throttled);
-            self.lanes[member.lane].changed.insert(partition);
+            let ready = member.ready(self.quota_was_exceeded);
+            self.lanes[member.lane].change(partition, ready);
             return;
         }
         let emptiest = (0..self.lanes.len()).min_by_key(|lane| self.lanes[*lane].turns.len());
         let at = emptiest.unwrap_or(0);
         let lane = &mut self.lanes[at];
         let turn = lane.take_turn(partition);
-        lane.changed.insert(partition);
-        self.members.insert(partition, Member { lane: at, turn, want, throttled, reported: None });
+        let member = Member { lane: at, turn, want, throttled, reported: None };
+        lane.change(partition, member.ready(self.quota_was_exceeded));
+        self.members.insert(partition, member);
     }
 
     /// The partition has another leader, or none. Its session hears of it by the next request.
@@ -229,9 +249,9 @@ impl FetchPlan {
         for partition in &forgotten {
             lane.told.remove(partition);
         }
-        lane.under_way = Some(max_bytes);
-        let (session_id, session_epoch) = (lane.session_id, lane.session_epoch);
-        Some(PlannedFetch { lane: at, session_id, session_epoch, partitions, forgotten, max_bytes })
+        (lane.under_way, lane.is_late) = (Some(max_bytes), false);
+        let (session_id, session_epoch, hurries) = (lane.session_id, lane.session_epoch, self.hurries);
+        Some(PlannedFetch { lane: at, session_id, session_epoch, partitions, forgotten, max_bytes, hurries })
     }
 
     /// What the lane's request under way asks of the partition: the question that an answer is to.
@@ -268,12 +288,23 @@ impl FetchPlan {
         }
     }
 
-    /// What is newly flushed of partitions whose request is under way: a fetch of no bytes, without session, answered at
-    /// once. One at a time; a leader that does not count flushed offsets needs none.
-    pub fn report(&mut self) -> Option<Vec<(TopicIdPartition, FetchFrom)>> {
-        if self.report_under_way || self.reportable.is_empty() {
+    /// What is newly flushed of partitions whose request is under way, and whether such a request must end: a fetch of no
+    /// bytes, without session, answered at once. One at a time; a leader that does not count flushed offsets needs none.
+    pub fn report(&mut self) -> Option<Report> {
+        if self.report_under_way {
             return None;
         }
+        let mut is_hurry = false;
+        for lane in &mut self.lanes {
+            is_hurry |= std::mem::take(&mut lane.is_late) && lane.under_way.is_some();
+        }
+        self.hurries += i64::from(is_hurry);
+        let flushed = self.take_flushed();
+        self.report_under_way = is_hurry || !flushed.is_empty();
+        self.report_under_way.then_some(Report { flushed, hurries: self.hurries })
+    }
+
+    fn take_flushed(&mut self) -> Vec<(TopicIdPartition, FetchFrom)> {
         let mut report = Vec::new();
         for partition in std::mem::take(&mut self.reportable) {
             let Some(member) = self.members.get_mut(&partition) else { continue };
@@ -286,8 +317,7 @@ impl FetchPlan {
                 report.push((partition, want));
             }
         }
-        self.report_under_way = !report.is_empty();
-        (!report.is_empty()).then_some(report)
+        report
     }
 
     /// The report is answered.
@@ -314,6 +344,14 @@ impl Lane {
         self.session_epoch = FULL;
         self.told.clear();
         self.refused.clear();
+    }
+
+    /// The partition wants this now, or nothing.
+    fn change(&mut self, partition: TopicIdPartition, want: Option<FetchFrom>) {
+        self.changed.insert(partition);
+        let asks = |from: &FetchFrom| (from.offset, from.current_leader_epoch, from.cuts);
+        let is_asked = want.is_none_or(|want| self.told.get(&partition).map(asks) == Some(asks(&want)));
+        self.is_late |= self.under_way.is_some() && !is_asked;
     }
 
     fn take_turn(&mut self, partition: TopicIdPartition) -> u64 {
@@ -497,10 +535,54 @@ mod tests {
         next(&mut plan, false).expect("a request");
         assert_eq!(plan.report(), None);
         plan.set(partition(0), Some(from(10, 10)), false);
-        assert_eq!(plan.report(), Some(vec![(partition(0), from(10, 10))]));
-        plan.set(partition(1), Some(from(3, 3)), false);
+        let report = |index, at| Some(Report { flushed: vec![(partition(index), from(at, at))], hurries: 0 });
+        assert_eq!(plan.report(), report(0, 10));
+        plan.set(partition(1), Some(from(0, 3)), false);
         assert_eq!(plan.report(), None, "one at a time");
         plan.report_done();
-        assert_eq!(plan.report(), Some(vec![(partition(1), from(3, 3))]));
+        let flushed = vec![(partition(1), from(0, 3))];
+        assert_eq!(plan.report(), Some(Report { flushed, hurries: 0 }));
+    }
+
+    /// It may wait for half a second, and what is acknowledged with it.
+    #[test]
+    fn who_comes_while_a_request_waits_has_it_answered() {
+        let mut plan = plan(2, 2);
+        let hurry = |hurries| Some(Report { flushed: Vec::new(), hurries });
+        for _ in 0..2 {
+            assert_eq!(next(&mut plan, false).expect("a request").hurries, 0);
+        }
+        // Who leaves, or is told more of the same, is in no hurry.
+        plan.set(partition(1), None, false);
+        plan.set(partition(0), Some(FetchFrom { high_watermark: Offset(1), ..from(0, 0) }), false);
+        assert_eq!(plan.report(), None);
+        for (index, want) in [(2, from(0, 0)), (0, from(5, 0)), (0, FetchFrom { cuts: 1, ..from(5, 0) })] {
+            let before = plan.hurries;
+            plan.set(partition(index), Some(want), false);
+            assert_eq!(plan.report(), hurry(before + 1));
+            assert_eq!(plan.report(), None);
+            plan.report_done();
+            assert_eq!(plan.report(), None, "once is enough");
+        }
+        // Both answers are there: the next requests ask for all, and are not themselves from before.
+        done(&mut plan, 0, &[]);
+        done(&mut plan, 1, &[]);
+        plan.set(partition(3), Some(from(0, 0)), false);
+        assert_eq!(plan.report(), None, "no request waits");
+        assert_eq!(next(&mut plan, false).expect("a request").hurries, 3);
+        // The leader compares over connections and settings.
+        plan.disconnected();
+        plan.configure(CONFIG);
+        next(&mut plan, false).expect("a request");
+        plan.set(partition(4), Some(from(0, 0)), true);
+        assert_eq!(plan.report(), hurry(4));
+    }
+
+    #[test]
+    fn the_throttled_are_in_no_hurry_while_the_quota_is_exceeded() {
+        let mut plan = plan(1, 1);
+        next(&mut plan, true).expect("a request");
+        plan.set(partition(1), Some(from(0, 0)), true);
+        assert_eq!(plan.report(), None);
     }
 }

@@ -30,7 +30,7 @@ mod script;
 
 use crate::types::{BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionEpoch};
 
-pub use fetch_plan::{FetchPlan, LaneAnswer, PlanConfig, PlannedFetch};
+pub use fetch_plan::{FetchPlan, LaneAnswer, PlanConfig, PlannedFetch, Report};
 pub use follower::Follower;
 pub use following::{
     Bounds, BoundsQuery, EpochEnd, FetchAnswer, FetchFrom, FollowerConfig, FollowerEffect, FollowerLog,

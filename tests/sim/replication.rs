@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
 use super::context::{Context, Event, Ms, ProcessEvent};
@@ -16,6 +17,7 @@ use crate::api::fetch::session::{FetchContext, FetchPartition, FetchSessions, To
 use crate::api::fetch::session_request;
 use crate::broker::clock::Now;
 use crate::broker::fetcher::core::{Call, FetcherConfig, LeaderFetcher};
+use crate::broker::hurries::{Count, Hurries};
 use crate::broker::mailbox::Message;
 use crate::broker::messages::PartitionWants;
 use crate::broker::outbox::Inlets;
@@ -30,6 +32,7 @@ use crate::types::{
     BrokerEpoch, ErrorCode, LeaderEpoch, MonotonicMs, NodeId, Offset, PartitionIndex, TopicIdPartition,
 };
 use crate::wire::messages::fetch_request::FetchRequest;
+use crate::wire::messages::follower_fetch;
 use crate::wire::messages::fetch_response::{
     EpochEndOffset, FetchResponse, FetchableTopicResponse, PartitionData,
 };
@@ -106,6 +109,7 @@ pub struct Replication {
     config: FetcherConfig,
     fetchers: BTreeMap<i32, Fetcher>,
     sessions: FetchSessions,
+    hurries: Hurries,
     /// From whom an answer or a fetch is due.
     pub silence: PeerSilence,
     /// Fetches that wait here for something to tell.
@@ -130,8 +134,9 @@ impl Replication {
             response_max_bytes: 4000,
         };
         let sessions = FetchSessions::new(plan.fetch_sessions, 1_000);
+        let hurries = Hurries::default();
         let (fetchers, silence, waiting) = Default::default();
-        Replication { me, life, config, fetchers, sessions, silence, waiting }
+        Replication { me, life, config, fetchers, sessions, hurries, silence, waiting }
     }
 
     fn after(&self, context: &mut Context, ms: Ms, what: ProcessEvent) {
@@ -281,8 +286,10 @@ impl Replication {
                 return self.answer(context, &fetch, Reply::Fetch(refused));
             }
         };
+        let count = hurries_of(request);
+        self.hurries.heard(NodeId(follower.0), count);
         let round = round(request, &session, here, true);
-        if round.must_be_told || request.max_wait_ms == 0 {
+        if round.must_be_told || request.max_wait_ms == 0 || self.is_hurried(request) {
             let reply = response(&session, round);
             self.answer(context, &fetch, Reply::Fetch(reply));
         } else {
@@ -290,6 +297,14 @@ impl Replication {
             self.waiting.insert(id, (fetch, session));
             self.after(context, WAIT_MS, ProcessEvent::FetchWait(id));
         }
+        // Those from before this one's hurry.
+        self.serve_waiting(context, here);
+    }
+
+    /// Whether the follower no longer waits for this.
+    fn is_hurried(&self, request: &FetchRequest) -> bool {
+        let follower = NodeId(request.replica_state.replica_id.0);
+        self.hurries.after(follower, hurries_of(request)).now_or_never().is_some()
     }
 
     /// Looks at the waiting fetches again: the logs may have moved.
@@ -308,7 +323,7 @@ impl Replication {
         let Some((fetch, session)) = self.waiting.get(&id) else { return };
         let Question::Fetch(request) = &fetch.question else { return };
         let round = round(request, session, here, false);
-        if round.must_be_told || is_over {
+        if round.must_be_told || is_over || self.is_hurried(request) {
             let reply = response(session, round);
             if let Some((fetch, _)) = self.waiting.remove(&id) {
                 self.answer(context, &fetch, Reply::Fetch(reply));
@@ -325,6 +340,11 @@ impl Replication {
         let answer = FetchAnswer { leader: self.me.0, life, connection, call, lane, reply };
         context.send(Place::Node(self.me.0), Place::Node(follower), Body::Fetched(answer));
     }
+}
+
+fn hurries_of(request: &FetchRequest) -> Count {
+    let count = follower_fetch::told_hurries(request).expect("our followers tell it");
+    (BrokerEpoch(request.replica_state.replica_epoch), count)
 }
 
 /// What was read for one fetch.

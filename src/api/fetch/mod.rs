@@ -29,6 +29,7 @@ pub use session::FetchSessions;
 
 use super::{Api, Call, Request};
 use crate::broker::clock;
+use crate::broker::hurries;
 use crate::broker::waiters::{Bound, FetchWaiter};
 use crate::types::{BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionIndex, TopicId};
 use crate::wire::messages::fetch_request::FetchTopic;
@@ -72,14 +73,47 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>)
         rack.filter(|_| !reading.leader_only).map(|rack| Nearby { rack, listener: &call.listener.name });
     let wanted = &session.partitions;
     // Anybody may claim to be some replica; what is remembered is bounded by the brokers that there are.
-    let is_follower = replica != NodeId::NONE && api.metadata.image().brokers.get(replica).is_some();
-    let round = gather(api, call, wanted, reading, nearby, min_bytes, deadline).await;
+    let registered = api.metadata.image().brokers.get(replica).map(|broker| broker.epoch);
+    let is_follower = replica != NodeId::NONE && registered.is_some();
+    let hurries = follower_fetch::told_hurries(&request).map(|count| (reading.replica_epoch, count));
+    let hurries = hurries.filter(|_| is_follower && registered == Some(reading.replica_epoch));
+    if let Some(count) = hurries {
+        api.broker().hurries.heard(replica, count);
+    }
+    let patience = Patience { min_bytes, deadline, hurries };
+    let round = gather(api, call, wanted, reading, nearby, patience).await;
     api.broker().throttle.record(round.throttled_bytes());
     if is_follower && !wanted.is_empty() {
         // Its next fetch is due: a follower that hangs holds up what waits for all that are in sync.
         api.broker().silence.served(replica, clock::monotonic());
     }
     response::build(api, call, version, &session, round)
+}
+
+/// How long there is to wait for records.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// Fewer bytes are not enough before the deadline,
+    min_bytes: usize,
+    deadline: Instant,
+    /// nor before a follower's next hurry.
+    hurries: Option<hurries::Count>,
+}
+
+impl Patience {
+    /// Waits for the bytes. False when that is over without them.
+    async fn wait(self, api: &Api, follower: NodeId, waiter: &FetchWaiter) -> bool {
+        let hurried = async {
+            match self.hurries {
+                Some(count) => api.broker().hurries.after(follower, count).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            enough = tokio::time::timeout_at(self.deadline, waiter.enough()) => enough.is_ok(),
+            () = hurried => false,
+        }
+    }
 }
 
 /// Reads until there is enough, something has to be told, or the time is over.
@@ -89,9 +123,9 @@ async fn gather(
     wanted: &[(Key, FetchPartition)],
     reading: Reading,
     nearby: Option<Nearby<'_>>,
-    min_bytes: usize,
-    deadline: Instant,
+    patience: Patience,
 ) -> Round {
+    let Patience { min_bytes, deadline, .. } = patience;
     let mut is_told = false;
     loop {
         let round = read::round(api, wanted, reading, nearby).await;
@@ -111,7 +145,7 @@ async fn gather(
         if round.is_outdated(reading.bound) {
             continue;
         }
-        if tokio::time::timeout_at(deadline, waiter.enough()).await.is_err() {
+        if !patience.wait(api, reading.replica, &waiter).await {
             return round;
         }
     }

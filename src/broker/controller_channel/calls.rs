@@ -172,7 +172,6 @@ impl ControllerChannel {
                 caught_up: response.is_caught_up,
                 fenced: response.is_fenced,
                 // Not told over the network, and not needed: it is in the metadata.
-                in_controlled_shutdown: false,
                 should_shut_down: response.should_shut_down,
             }),
             ErrorCode::StaleBrokerEpoch | ErrorCode::BrokerIdNotRegistered => Err(HeartbeatCallError::Stale),

@@ -171,7 +171,6 @@ async fn heartbeats_say_what_there_is_to_say() {
         let expected = HeartbeatReply {
             caught_up: true,
             fenced: false,
-            in_controlled_shutdown: false,
             should_shut_down: true,
         };
         assert_eq!(told, expected);

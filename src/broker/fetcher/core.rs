@@ -48,7 +48,7 @@ impl FetcherConfig {
 pub enum Call {
     /// Records, which the leader may wait for.
     Fetch { lane: usize, request: FetchRequest },
-    /// Only tells what is flushed. To be answered with [`LeaderFetcher::on_report_answer`].
+    /// Only tells what is flushed, or that a fetch under way must not wait. To be answered with [`LeaderFetcher::on_report_answer`].
     Report(FetchRequest),
     /// One of two questions for the ends of logs, asked one after the other.
     Bounds(ListOffsetsRequest),

@@ -3,7 +3,7 @@
 //! Invariant: each partition is named as its shard wants it, nothing is added.
 
 use super::core::FetcherConfig;
-use crate::replica::{BoundsQuery, FetchFrom, PlannedFetch};
+use crate::replica::{BoundsQuery, FetchFrom, PlannedFetch, Report};
 use crate::types::{BrokerEpoch, LeaderEpoch, NodeId, TopicIdPartition, TopicPartition};
 use crate::wire::messages::fetch_request::{
     FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState,
@@ -37,7 +37,7 @@ pub(super) fn fetch(asker: Asker, config: &FetcherConfig, planned: &PlannedFetch
             }
         }
     }
-    base(asker)
+    base(asker, planned.hurries)
         .with_max_wait_ms(config.wait_max_ms)
         .with_min_bytes(config.min_bytes)
         .with_max_bytes(i32::try_from(planned.max_bytes).unwrap_or(i32::MAX))
@@ -47,20 +47,22 @@ pub(super) fn fetch(asker: Asker, config: &FetcherConfig, planned: &PlannedFetch
         .with_forgotten_topics_data(forgotten)
 }
 
-/// A fetch that brings nothing and is answered at once: it only tells what is flushed.
-pub(super) fn report(asker: Asker, partitions: &[(TopicIdPartition, FetchFrom)]) -> FetchRequest {
-    base(asker)
+/// A fetch that brings nothing and is answered at once: it only tells.
+pub(super) fn report(asker: Asker, report: &Report) -> FetchRequest {
+    base(asker, report.hurries)
         .with_max_wait_ms(0)
         .with_min_bytes(0)
         .with_max_bytes(0)
         .with_session_epoch(NO_SESSION_EPOCH)
-        .with_topics(topics(partitions, 0))
+        .with_topics(topics(&report.flushed, 0))
 }
 
-fn base(asker: Asker) -> FetchRequest {
+fn base(asker: Asker, hurries: i64) -> FetchRequest {
     let state = ReplicaState::default();
     let state = state.with_replica_id(BrokerId(asker.node.0)).with_replica_epoch(asker.epoch.0);
-    FetchRequest::default().with_replica_state(state)
+    let mut request = FetchRequest::default().with_replica_state(state);
+    follower_fetch::tell_hurries(&mut request, hurries);
+    request
 }
 
 fn topics(partitions: &[(TopicIdPartition, FetchFrom)], max_bytes: i32) -> Vec<FetchTopic> {

@@ -88,7 +88,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 said = Said { generation: wants.generation, cordoned, has_stalled, failing: false };
                 shared.answered(&wants, reply, sent);
                 if shared.has_others() {
-                    farewell.heard(reply, clock::monotonic());
+                    farewell.heard(may_go, reply, clock::monotonic());
                 }
                 if wants.is_leaving || wants.is_ready && reply.fenced && !has_stalled {
                     Some(SHORT_INTERVAL)
@@ -110,15 +110,16 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// From when others lead until this broker asks to go.
+/// From when others lead until this broker asks to go again.
 #[derive(Default)]
 pub(super) struct Farewell {
     until: Option<MonotonicMs>,
 }
 
 impl Farewell {
-    pub(super) fn heard(&mut self, reply: HeartbeatReply, now: MonotonicMs) {
-        if reply.in_controlled_shutdown {
+    /// Who has asked to go, and was not let go at once, leads something: others do, from this answer on.
+    pub(super) fn heard(&mut self, has_asked: bool, reply: HeartbeatReply, now: MonotonicMs) {
+        if has_asked && !reply.should_shut_down {
             self.until.get_or_insert(MonotonicMs(now.0 + FAREWELL_MS));
         }
     }

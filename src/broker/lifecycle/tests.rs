@@ -129,17 +129,16 @@ async fn a_broker_whose_leave_nobody_answers_waits_for_it_once() {
 
 #[test]
 fn a_farewell_begins_when_others_lead_and_ends_once() {
-    let reply = |leaving| HeartbeatReply {
-        caught_up: true,
-        fenced: false,
-        in_controlled_shutdown: leaving,
-        should_shut_down: false,
-    };
+    let reply =
+        |should_shut_down| HeartbeatReply { caught_up: true, fenced: should_shut_down, should_shut_down };
     let mut farewell = Farewell::default();
-    farewell.heard(reply(false), MonotonicMs(10));
-    assert!(!farewell.lasts(MonotonicMs(10)));
-    farewell.heard(reply(true), MonotonicMs(1_000));
-    farewell.heard(reply(true), MonotonicMs(1_150));
+    // It does not want to go yet; it leads nothing that anybody must be told of.
+    farewell.heard(false, reply(false), MonotonicMs(10));
+    farewell.heard(true, reply(true), MonotonicMs(20));
+    assert!(!farewell.lasts(MonotonicMs(20)));
+    farewell.heard(true, reply(false), MonotonicMs(1_000));
+    farewell.heard(false, reply(false), MonotonicMs(1_025));
+    farewell.heard(true, reply(false), MonotonicMs(1_150));
     let lasts: Vec<bool> = [1_000, 1_199, 1_200, 5_000].map(|now| farewell.lasts(MonotonicMs(now))).to_vec();
     assert_eq!(lasts, [true, true, false, false]);
 }

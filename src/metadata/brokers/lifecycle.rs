@@ -161,7 +161,6 @@ pub struct Heartbeat {
 pub struct HeartbeatReply {
     pub caught_up: bool,
     pub fenced: bool,
-    pub in_controlled_shutdown: bool,
     pub should_shut_down: bool,
 }
 
@@ -250,7 +249,6 @@ pub fn heartbeat(
     let reply = HeartbeatReply {
         caught_up,
         fenced: matches!(next, State::Fenced | State::ShutDown),
-        in_controlled_shutdown: next == State::ShuttingDown,
         should_shut_down: next == State::ShutDown,
     };
     Decision::new(records, Ok(reply))

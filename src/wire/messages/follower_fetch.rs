@@ -1,6 +1,6 @@
 //! Fetch as a follower sends it. Each partition tells the offset below which the follower's log is on disk: a tagged field of
 //! our own, which a leader of Kafka's ignores and a follower of Kafka's leaves out. The answer says, in another one, whether
-//! the leader's high watermark waits for that offset.
+//! the leader's high watermark waits for that offset. A third one counts how often the follower could not wait for an answer.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use crate::types::Offset;
 
 /// Far from the tags that Kafka gives out, which count from 0.
 const TAG: i32 = 10_000;
+const HURRIES_TAG: i32 = 10_001;
 
 /// Tells the offset. Only versions with tagged fields (12 and later) carry it.
 pub fn tell_flushed(partition: &mut FetchPartition, flushed: Offset) {
@@ -23,9 +24,22 @@ pub fn tell_flushed(partition: &mut FetchPartition, flushed: Offset) {
 
 /// The offset, if the follower tells it.
 pub fn told_flushed(partition: &FetchPartition) -> Option<Offset> {
-    let value = partition.unknown_tagged_fields.get(&TAG)?;
+    told(partition.unknown_tagged_fields.get(&TAG)?).map(Offset)
+}
+
+/// Tells how many hurries there were: whatever was asked when there were fewer is to be answered at once.
+pub fn tell_hurries(request: &mut FetchRequest, count: i64) {
+    request.unknown_tagged_fields.insert(HURRIES_TAG, Bytes::copy_from_slice(&count.to_be_bytes()));
+}
+
+/// How many there were, if the follower tells it.
+pub fn told_hurries(request: &FetchRequest) -> Option<i64> {
+    told(request.unknown_tagged_fields.get(&HURRIES_TAG)?)
+}
+
+fn told(value: &Bytes) -> Option<i64> {
     let bytes: [u8; 8] = value.as_ref().try_into().ok()?;
-    Some(Offset(i64::from_be_bytes(bytes))).filter(|offset| *offset >= Offset::ZERO)
+    Some(i64::from_be_bytes(bytes)).filter(|told| *told >= 0)
 }
 
 /// The crate's request with our response, whose records stay slices of the answer.
@@ -77,14 +91,19 @@ mod tests {
         assert_eq!(told_flushed(&partition), None);
         tell_flushed(&mut partition, Offset(77));
         let topic = FetchTopic::default().with_partitions(vec![partition.clone()]);
-        let request = FetchRequest::default().with_topics(vec![topic]);
+        let mut request = FetchRequest::default().with_topics(vec![topic]);
+        assert_eq!(told_hurries(&request), None);
+        tell_hurries(&mut request, 3);
         let mut bytes = bytes::BytesMut::new();
         request.encode(&mut bytes, 18).unwrap();
         let decoded: FetchRequest = decode(bytes.freeze(), 18).unwrap();
         assert_eq!(told_flushed(&decoded.topics[0].partitions[0]), Some(Offset(77)));
+        assert_eq!(told_hurries(&decoded), Some(3));
         for nonsense in [&b"\xff\xff\xff\xff\xff\xff\xff\xff"[..], b"\x01", b""] {
             partition.unknown_tagged_fields.insert(TAG, Bytes::copy_from_slice(nonsense));
             assert_eq!(told_flushed(&partition), None);
+            request.unknown_tagged_fields.insert(HURRIES_TAG, Bytes::copy_from_slice(nonsense));
+            assert_eq!(told_hurries(&request), None);
         }
     }
 }

@@ -95,6 +95,8 @@ struct Lane {
     under_way: Option<usize>,
     /// A partition wants what the request under way does not ask for.
     is_late: bool,
+    /// The next request begins a new session.
+    begins: bool,
 }
 
 /// The plan for one leader.
@@ -221,6 +223,9 @@ impl FetchPlan {
 
     fn plan_lane(&mut self, at: usize, max_bytes: usize, quota_exceeded: bool) -> Option<PlannedFetch> {
         let (lane, members) = (&mut self.lanes[at], &self.members);
+        if std::mem::take(&mut lane.begins) {
+            lane.begin_session();
+        }
         // Who left and came back may be in another lane now: here it is to be forgotten.
         let of_here = |member: &&Member| member.lane == at;
         let ready =
@@ -323,6 +328,13 @@ impl FetchPlan {
     /// The report is answered.
     pub fn report_done(&mut self) {
         self.report_under_way = false;
+    }
+
+    /// Who asks is another one from now on, for its broker has registered anew: the leaders hear it with each partition.
+    pub fn begin_sessions(&mut self) {
+        for lane in &mut self.lanes {
+            lane.begins = true;
+        }
     }
 
     /// The connection is lost, and with it all that was under way.
@@ -542,6 +554,20 @@ mod tests {
         plan.report_done();
         let flushed = vec![(partition(1), from(0, 3))];
         assert_eq!(plan.report(), Some(Report { flushed, hurries: 0 }));
+    }
+
+    /// In a session leaders hear only of partitions that are named, and count as in sync only whose registration they know.
+    #[test]
+    fn who_has_registered_anew_names_everything_when_the_answer_is_there() {
+        let mut plan = plan(1, 2);
+        next(&mut plan, false).expect("a request");
+        plan.begin_sessions();
+        assert_eq!(plan.asked(0, partition(1)), Some(&from(0, 0)), "an answer to it is one");
+        done(&mut plan, 0, &[]);
+        let second = next(&mut plan, false).expect("a request");
+        assert_eq!((second.session_id, second.session_epoch, named(&second)), (9, 0, vec![0, 1]));
+        done(&mut plan, 0, &[]);
+        assert!(named(&next(&mut plan, false).expect("a request")).is_empty());
     }
 
     /// It may wait for half a second, and what is acknowledged with it.

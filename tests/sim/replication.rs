@@ -32,10 +32,10 @@ use crate::types::{
     BrokerEpoch, ErrorCode, LeaderEpoch, MonotonicMs, NodeId, Offset, PartitionIndex, TopicIdPartition,
 };
 use crate::wire::messages::fetch_request::FetchRequest;
-use crate::wire::messages::follower_fetch;
 use crate::wire::messages::fetch_response::{
     EpochEndOffset, FetchResponse, FetchableTopicResponse, PartitionData,
 };
+use crate::wire::messages::follower_fetch;
 use crate::wire::messages::list_offsets_request::ListOffsetsRequest;
 use crate::wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse,

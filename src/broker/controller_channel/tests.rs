@@ -168,11 +168,7 @@ async fn heartbeats_say_what_there_is_to_say() {
     };
     let calls = async {
         let told = channel.heartbeat(&heartbeat(), &silent, LONG).await.unwrap();
-        let expected = HeartbeatReply {
-            caught_up: true,
-            fenced: false,
-            should_shut_down: true,
-        };
+        let expected = HeartbeatReply { caught_up: true, fenced: false, should_shut_down: true };
         assert_eq!(told, expected);
         let stale = channel.heartbeat(&heartbeat(), &[], LONG).await;
         assert_eq!(stale, Err(HeartbeatCallError::Stale));

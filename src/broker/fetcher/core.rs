@@ -161,7 +161,9 @@ impl LeaderFetcher {
 
     /// The next thing to ask under this registration of the broker; call it until there is nothing.
     pub fn next_call(&mut self, epoch: BrokerEpoch, quota_exceeded: bool) -> Option<Call> {
-        self.asker.epoch = epoch;
+        if std::mem::replace(&mut self.asker.epoch, epoch) != epoch {
+            self.plan.begin_sessions();
+        }
         if let Some(report) = self.plan.report() {
             return Some(Call::Report(requests::report(self.asker, &report)));
         }

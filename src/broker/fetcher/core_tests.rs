@@ -157,6 +157,20 @@ fn an_answer_without_news_concerns_no_shard() {
 }
 
 #[test]
+fn a_broker_that_has_registered_anew_says_so_of_each_partition() {
+    let mut fetcher = fetcher(1, 2);
+    next_fetch(&mut fetcher);
+    fetcher.on_fetch_answer(0, response(5, Vec::new()));
+    assert!(named(&next_fetch(&mut fetcher).1).is_empty());
+    fetcher.on_fetch_answer(0, response(5, Vec::new()));
+    let Some(Call::Fetch { request, .. }) = fetcher.next_call(BrokerEpoch(EPOCH.0 + 1), false) else {
+        panic!("no fetch")
+    };
+    assert_eq!(named(&request), [(0, 0), (1, 0)]);
+    assert_eq!(request.replica_state.replica_epoch, EPOCH.0 + 1);
+}
+
+#[test]
 fn what_is_flushed_goes_ahead_of_a_fetch_that_waits() {
     let mut fetcher = fetcher(1, 2);
     next_fetch(&mut fetcher);

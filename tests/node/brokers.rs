@@ -2,12 +2,16 @@
 //! good order and out of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use floodmark::types::{ErrorCode, Uuid};
 use floodmark::wire::messages::broker_registration_request::{Feature, Listener};
 use floodmark::wire::messages::create_topics_request::CreatableReplicaAssignment;
 use floodmark::wire::messages::*;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
 
 use super::client::Client;
 use super::harness::TestNode;
@@ -92,6 +96,41 @@ impl Played {
         assert_code(heartbeat.error_code, ErrorCode::None, "heartbeat");
         assert!(heartbeat.is_caught_up && !heartbeat.is_fenced && !heartbeat.should_shut_down);
         registered.broker_epoch
+    }
+}
+
+/// The heartbeats of the played broker, as often as a real one sends them, until this is dropped. Without them a test that is
+/// slow would see it fenced.
+pub struct Beats {
+    wants_fence: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+impl Beats {
+    /// By the connection on which it has joined.
+    pub fn begin(mut controller: Client, epoch: i64) -> Beats {
+        let wants_fence = Arc::new(AtomicBool::new(false));
+        let wanted = Arc::clone(&wants_fence);
+        let task = tokio::spawn(async move {
+            let mut pace = tokio::time::interval(Duration::from_millis(100));
+            loop {
+                pace.tick().await;
+                let want_fence = wanted.load(Ordering::Relaxed);
+                controller.call(2, BrokerHeartbeatRequest { want_fence, ..heartbeat(epoch) }).await;
+            }
+        });
+        Beats { wants_fence, task: task.abort_handle() }
+    }
+
+    /// From now on the broker asks to be fenced, or no longer.
+    pub fn want_fence(&self, wants: bool) {
+        self.wants_fence.store(wants, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Beats {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 
@@ -262,14 +301,21 @@ async fn a_leader_alters_its_in_sync_set_and_loses_its_office_with_its_life() {
 
 /// A topic `led` with one partition on these brokers.
 pub async fn create_led_by(client: &mut Client, replicas: &[i32]) -> Uuid {
-    let assignment = CreatableReplicaAssignment::default()
-        .with_partition_index(0)
-        .with_broker_ids(replicas.iter().map(|id| BrokerId(*id)).collect());
+    create_assigned(client, &[replicas]).await
+}
+
+/// A topic `led` whose partitions are on these brokers.
+pub async fn create_assigned(client: &mut Client, partitions: &[&[i32]]) -> Uuid {
+    let assignments = (0..).zip(partitions).map(|(partition, replicas)| {
+        CreatableReplicaAssignment::default()
+            .with_partition_index(partition)
+            .with_broker_ids(replicas.iter().map(|id| BrokerId(*id)).collect())
+    });
     let topic = create_topics_request::CreatableTopic::default()
         .with_name(topic_name("led"))
         .with_num_partitions(-1)
         .with_replication_factor(-1)
-        .with_assignments(vec![assignment]);
+        .with_assignments(assignments.collect());
     let request = CreateTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(30_000);
     let created = client.call(7, request).await;
     assert_code(created.topics[0].error_code, ErrorCode::None, "led");

@@ -259,7 +259,7 @@ async fn a_session_remembers_what_was_asked_and_told() {
 }
 
 #[tokio::test]
-async fn a_session_by_ids_survives_the_end_of_a_topic() {
+async fn a_session_by_ids_survives_the_end_of_a_topic_and_is_not_taken_to_its_namesake() {
     let node = TestNode::start(&[]).await;
     let mut client = node.connect().await;
     let id = create_topic(&mut client, "t", 1, &[]).await;
@@ -268,10 +268,19 @@ async fn a_session_by_ids_survives_the_end_of_a_topic() {
     opening.topics.push(fetch_request(13, Named { name: "kept", id: kept }, &[(0, 0)]).topics.remove(0));
     let session = client.call(13, opening).await.session_id;
     delete_topic(&mut client, "t").await;
-    let after = client.call(13, of_session(session, 1)).await;
-    let codes: Vec<_> =
-        after.responses.iter().map(|topic| (topic.topic_id, topic.partitions[0].error_code)).collect();
-    assert_eq!(codes, [(id, ErrorCode::UnknownTopicId.code())]);
-    assert_eq!(after.responses[0].topic, StrBytes::default());
+    for (epoch, expected) in [(1, ErrorCode::UnknownTopicOrPartition), (2, ErrorCode::InconsistentTopicId)] {
+        let after = client.call(13, of_session(session, epoch)).await;
+        let codes: Vec<_> =
+            after.responses.iter().map(|topic| (topic.topic_id, topic.partitions[0].error_code)).collect();
+        assert_eq!(codes, [(id, expected.code())]);
+        assert_eq!(after.responses[0].topic, StrBytes::default());
+        // Without a session nothing is known of what an id once was.
+        let unbound = fetch_request(13, Named { name: "t", id }, &[(0, 0)]);
+        let refused = only_partition(client.call(13, unbound).await);
+        assert_code(refused.error_code, ErrorCode::UnknownTopicId, "no session");
+        if epoch == 1 {
+            create_topic(&mut client, "t", 1, &[]).await;
+        }
+    }
     node.stop().await;
 }

@@ -27,11 +27,11 @@ async fn two() -> (TestNode, Client, Played, Client, i64) {
     (node, client, played, controller, epoch)
 }
 
-fn ids(brokers: &[BrokerId]) -> Vec<i32> {
+pub fn ids(brokers: &[BrokerId]) -> Vec<i32> {
     brokers.iter().map(|id| id.0).collect()
 }
 
-async fn described(client: &mut Client) -> DescribeTopicPartitionsResponsePartition {
+pub async fn described(client: &mut Client) -> DescribeTopicPartitionsResponsePartition {
     let request =
         DescribeTopicPartitionsRequest::default().with_response_partition_limit(10).with_cursor(None);
     client.call(0, request).await.topics.remove(0).partitions.remove(0)

@@ -9,6 +9,9 @@
 //! diverging epochs in answers (KIP-595); 13 topic ids; 15 moves the replica id into a tagged field; 16 tells the new
 //! leader (KIP-951).
 //!
+//! A topic id that is not known here is UNKNOWN_TOPIC_ID. A session knows its topics by name as well: once the topic has gone
+//! that is UNKNOWN_TOPIC_OR_PARTITION, and INCONSISTENT_TOPIC_ID when another topic has its name, whose partition is here.
+//!
 //! A follower reads to the log end, so one that is no replica of a partition is refused there, and so is the fetch of an
 //! earlier registration of its broker (KIP-903). What it says of its log goes to the leader before the wait; in an
 //! incremental session that is what the request names. A fetch of no bytes brings nothing and only tells.
@@ -35,7 +38,7 @@ use crate::types::{BrokerEpoch, LeaderEpoch, NodeId, Offset, PartitionIndex, Top
 use crate::wire::messages::fetch_request::FetchTopic;
 use crate::wire::messages::{FetchRequest, FetchResponse, TopicName, follower_fetch};
 use read::{Limits, Nearby, Reading, Round};
-use session::{FetchPartition, Key, SessionRequest, TopicKey};
+use session::{FetchContext, FetchPartition, SessionRequest, TopicKey};
 
 /// The first version that names topics by id.
 const TOPIC_IDS: i16 = 13;
@@ -55,6 +58,8 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>)
         Ok(session) => session,
         Err(error) => return FetchResponse { error_code: error.code(), ..Default::default() },
     };
+    let image = api.metadata.image();
+    session.learn_names(|id| image.topics.by_id(id).map(|topic| Arc::clone(&topic.name)));
     let max_bytes = request.max_bytes.min(api.config.latest().broker.fetch_max_bytes).max(0);
     let reading = Reading {
         replica,
@@ -71,9 +76,9 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>)
     let rack = Some(request.rack_id.as_str()).filter(|rack| rack_aware && !rack.is_empty());
     let nearby =
         rack.filter(|_| !reading.leader_only).map(|rack| Nearby { rack, listener: &call.listener.name });
-    let wanted = &session.partitions;
     // Anybody may claim to be some replica; what is remembered is bounded by the brokers that there are.
-    let registered = api.metadata.image().brokers.get(replica).map(|broker| broker.epoch);
+    let registered = image.brokers.get(replica).map(|broker| broker.epoch);
+    drop(image);
     let is_follower = replica != NodeId::NONE && registered.is_some();
     let hurries = follower_fetch::told_hurries(&request).map(|count| (reading.replica_epoch, count));
     let hurries = hurries.filter(|_| is_follower && registered == Some(reading.replica_epoch));
@@ -81,9 +86,9 @@ pub async fn handle(api: &Arc<Api>, call: &Call, request: Request<FetchRequest>)
         api.broker().hurries.heard(replica, count);
     }
     let patience = Patience { min_bytes, deadline, hurries };
-    let round = gather(api, call, wanted, reading, nearby, patience).await;
+    let round = gather(api, call, &session, reading, nearby, patience).await;
     api.broker().throttle.record(round.throttled_bytes());
-    if is_follower && !wanted.is_empty() {
+    if is_follower && !session.partitions.is_empty() {
         // Its next fetch is due: a follower that hangs holds up what waits for all that are in sync.
         api.broker().silence.served(replica, clock::monotonic());
     }
@@ -120,15 +125,16 @@ impl Patience {
 async fn gather(
     api: &Arc<Api>,
     call: &Call,
-    wanted: &[(Key, FetchPartition)],
+    session: &FetchContext,
     reading: Reading,
     nearby: Option<Nearby<'_>>,
     patience: Patience,
 ) -> Round {
     let Patience { min_bytes, deadline, .. } = patience;
+    let wanted = &session.partitions;
     let mut is_told = false;
     loop {
-        let round = read::round(api, wanted, reading, nearby).await;
+        let round = read::round(api, session, reading, nearby).await;
         if reading.replica != NodeId::NONE && !std::mem::replace(&mut is_told, true) {
             // What the follower has is known now, and must not wait with its fetch.
             api.broker().partitions.follower_fetched(round.fetched(wanted, reading));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::session::{FetchPartition, Key, TopicKey};
+use super::session::{FetchContext, FetchPartition, Key, TopicKey};
 use crate::api::Api;
 use crate::api::hosted::{Led, not_served_code};
 use crate::broker::messages::FollowerFetched;
@@ -158,15 +158,16 @@ impl Round {
 /// Reads every partition once.
 pub async fn round(
     api: &Arc<Api>,
-    wanted: &[(Key, FetchPartition)],
+    session: &FetchContext,
     reading: Reading,
     nearby: Option<Nearby<'_>>,
 ) -> Round {
     let image = api.metadata.image();
-    let located: Vec<Located> = wanted
-        .iter()
-        .map(|(key, wanted)| Located::find(api, &image, key, *wanted, reading, nearby))
-        .collect();
+    let located = session.partitions.iter().map(|(key, wanted)| {
+        let id = identify(api, &image, session, key);
+        Located::find(api, &image, id, *wanted, reading, nearby)
+    });
+    let located: Vec<Located> = located.collect();
     let warm = located.iter().all(|located| located.is_warm(reading));
     let read = move || read_all(located, reading);
     if warm {
@@ -177,6 +178,27 @@ pub async fn round(
         // The pool refuses work only while the process ends.
         Err(_) => Round { reads: Vec::new(), bytes: 0, must_be_told: true },
     }
+}
+
+/// The partition that a key stands for. By an id that a session has known, and that nobody has any more, a client asks for what
+/// has gone, or for another topic than the one that has the name now.
+fn identify(
+    api: &Api,
+    image: &Image,
+    session: &FetchContext,
+    key: &Key,
+) -> Result<TopicIdPartition, ErrorCode> {
+    let (topic, partition) = key;
+    let topic = match topic {
+        TopicKey::Name(name) => image.topics.by_name(name).ok_or(ErrorCode::UnknownTopicOrPartition),
+        TopicKey::Id(id) => image.topics.by_id(*id).ok_or_else(|| match session.known_name(key) {
+            None => ErrorCode::UnknownTopicId,
+            Some(name) => api
+                .hosted_by_name(image, &name, partition.0, LeaderEpoch::UNKNOWN)
+                .map_or_else(|code| code, |_| ErrorCode::InconsistentTopicId),
+        }),
+    };
+    topic.map(|topic| TopicIdPartition { topic_id: topic.id, partition: *partition })
 }
 
 /// A partition of the request with the state in which it will be read.
@@ -193,17 +215,11 @@ impl Located {
     fn find(
         api: &Api,
         image: &Image,
-        key: &Key,
+        id: Result<TopicIdPartition, ErrorCode>,
         wanted: FetchPartition,
         reading: Reading,
         nearby: Option<Nearby<'_>>,
     ) -> Located {
-        let (topic, partition) = key;
-        let topic = match topic {
-            TopicKey::Name(name) => image.topics.by_name(name).ok_or(ErrorCode::UnknownTopicOrPartition),
-            TopicKey::Id(id) => image.topics.by_id(*id).ok_or(ErrorCode::UnknownTopicId),
-        };
-        let id = topic.map(|topic| TopicIdPartition { topic_id: topic.id, partition: *partition });
         let found = id.and_then(|id| {
             let epoch = wanted.current_leader_epoch;
             let found = api.hosted(image, id, epoch)?;

@@ -1,6 +1,9 @@
 //! Fetch sessions (KIP-227): the broker remembers which partitions a client fetches and what it last told about each, so
 //! that a request names only what changed and an answer only what is new.
 //!
+//! A session by topic ids remembers under which name it has known each: when the topic has gone, or another one has its name,
+//! the client is told so, and not that nobody knows the id.
+//!
 //! Pure but for its lock: no clock, no randomness. Invariant: at most `slots` sessions, and a session's epoch says which
 //! request is next, so that a request that was lost or repeated is noticed.
 
@@ -102,11 +105,15 @@ struct Session {
     order: BTreeMap<u64, Key>,
     partitions: HashMap<Key, Cached>,
     next_position: u64,
+    /// How many partitions are of topics whose names nobody knew yet.
+    nameless: usize,
 }
 
 #[derive(Debug)]
 struct Cached {
     position: u64,
+    /// The name that a topic had when its id was first known here.
+    name: Option<Arc<str>>,
     wanted: FetchPartition,
     high_watermark: Offset,
     log_start_offset: Offset,
@@ -218,6 +225,18 @@ impl FetchSessions {
 }
 
 impl FetchContext {
+    /// Notes the names of topics that are known by now.
+    pub fn learn_names(&self, name_of: impl Fn(TopicId) -> Option<Arc<str>>) {
+        if let Some(session) = &self.session {
+            lock(session).learn_names(name_of);
+        }
+    }
+
+    /// The name by which the session has known the topic of an id, be it gone since.
+    pub fn known_name(&self, key: &Key) -> Option<Arc<str>> {
+        lock(self.session.as_ref()?).partitions.get(key)?.name.clone()
+    }
+
     /// The id to put into the answer.
     pub fn session_id(&self) -> i32 {
         self.session.as_ref().map_or(NO_SESSION, |session| lock(session).id)
@@ -245,6 +264,7 @@ impl Session {
             order: BTreeMap::new(),
             partitions: HashMap::new(),
             next_position: 0,
+            nameless: 0,
         };
         for (key, wanted) in &request.partitions {
             session.want(key.clone(), FetchPartition { is_news: false, ..*wanted });
@@ -260,15 +280,28 @@ impl Session {
         let position = self.next_position;
         self.next_position += 1;
         self.order.insert(position, key.clone());
+        self.nameless += usize::from(self.uses_topic_ids);
         // Nothing was told yet, so whatever comes first differs from this.
-        let unknown = Offset::UNKNOWN;
-        self.partitions
-            .insert(key, Cached { position, wanted, high_watermark: unknown, log_start_offset: unknown });
+        let (high_watermark, log_start_offset) = (Offset::UNKNOWN, Offset::UNKNOWN);
+        let cached = Cached { position, name: None, wanted, high_watermark, log_start_offset };
+        self.partitions.insert(key, cached);
     }
 
     fn forget(&mut self, key: &Key) {
         if let Some(cached) = self.partitions.remove(key) {
             self.order.remove(&cached.position);
+            self.nameless -= usize::from(self.uses_topic_ids && cached.name.is_none());
+        }
+    }
+
+    fn learn_names(&mut self, name_of: impl Fn(TopicId) -> Option<Arc<str>>) {
+        if self.nameless == 0 {
+            return;
+        }
+        for ((topic, _), cached) in self.partitions.iter_mut().filter(|(_, cached)| cached.name.is_none()) {
+            let TopicKey::Id(id) = topic else { continue };
+            cached.name = name_of(*id);
+            self.nameless -= usize::from(cached.name.is_some());
         }
     }
 
@@ -416,6 +449,38 @@ mod tests {
         assert_eq!(news(request(7, 2, &[1])), [false, true]);
         assert_eq!(news(request(7, 3, &[2])), [false, false, true]);
         assert_eq!(news(request(7, 4, &[])), [false, false, false]);
+    }
+
+    #[test]
+    fn a_topic_keeps_the_name_by_which_it_was_known() {
+        let sessions = FetchSessions::new(10, 1000);
+        let by_id = |topic: u128| (TopicKey::Id(TopicId::from_u128(topic)), PartitionIndex(0));
+        let ask = |session_id, epoch, topics: &[u128], forgotten: &[u128]| {
+            let request = SessionRequest {
+                uses_topic_ids: true,
+                partitions: topics.iter().map(|&topic| (by_id(topic), wanted(0))).collect(),
+                forgotten: forgotten.iter().map(|&topic| by_id(topic)).collect(),
+                ..request(session_id, epoch, &[])
+            };
+            sessions.begin(request, 7, TimestampMs(0)).unwrap()
+        };
+        let known = |context: &FetchContext| [1, 2].map(|topic| context.known_name(&by_id(topic)).is_some());
+        let only = |known: u128| move |id: TopicId| (id == TopicId::from_u128(known)).then(|| "t".into());
+
+        let context = ask(0, 0, &[1, 2], &[]);
+        context.learn_names(only(1));
+        assert_eq!(known(&context), [true, false]);
+        let context = ask(7, 1, &[1], &[]);
+        context.learn_names(only(2));
+        assert_eq!(known(&context), [true, true]);
+        // Who forgets a partition and wants it again begins anew with it.
+        ask(7, 2, &[], &[1]);
+        let context = ask(7, 3, &[1], &[]);
+        context.learn_names(only(2));
+        assert_eq!(known(&context), [false, true]);
+        let unbound = ask(0, -1, &[1], &[]);
+        unbound.learn_names(only(1));
+        assert_eq!(known(&unbound), [false, false], "without a session nothing is remembered");
     }
 
     #[test]

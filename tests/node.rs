@@ -20,6 +20,8 @@ mod fetch;
 #[path = "wire/files.rs"]
 #[allow(dead_code, reason = "the snapshots are for the tests of the wire")]
 mod files;
+#[path = "node/follower_fetching.rs"]
+mod follower_fetching;
 #[path = "node/groups.rs"]
 mod groups;
 #[path = "node/harness.rs"]
@@ -38,6 +40,8 @@ mod replication;
 mod requests;
 #[path = "node/roles.rs"]
 mod roles;
+#[path = "node/throttles.rs"]
+mod throttles;
 #[path = "node/transactions.rs"]
 mod transactions;
 #[path = "node/two_brokers.rs"]

@@ -102,12 +102,13 @@ impl Learners {
             let since = Instant::now();
             while self.view.is_leader() && has_learners(&metrics.borrow_and_update()) {
                 tokio::time::sleep(LOOK_INTERVAL).await;
-                self.remove_gone(since).await;
+                self.remove_gone(since, Instant::now()).await;
             }
         }
     }
 
-    async fn remove_gone(&self, since: Instant) {
+    /// Lets go of those that have not polled for too long at `now`. One that has never polled counts from `since`.
+    pub(super) async fn remove_gone(&self, since: Instant, now: Instant) {
         let image = self.published.image();
         let learners: Vec<NodeId> = {
             let metrics = self.view.metrics();
@@ -117,7 +118,7 @@ impl Learners {
         let has_gone = |node: &NodeId| {
             let registered = image.brokers.get(*node).is_some() || image.controllers.get(*node).is_some();
             let keep = if registered { KEEP_REGISTERED } else { KEEP_OTHERS };
-            self.observers.silence(*node).unwrap_or_else(|| since.elapsed()) > keep
+            now.saturating_duration_since(self.observers.last_poll(*node).unwrap_or(since)) > keep
         };
         for node in learners.into_iter().filter(has_gone) {
             let removed = ChangeMembers::RemoveNodes(BTreeSet::from([raft_id(node)]));

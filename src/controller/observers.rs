@@ -167,14 +167,14 @@ impl Observers {
         }
     }
 
-    /// How long ago a node has polled.
-    pub fn silence(&self, node: NodeId) -> Option<Duration> {
-        self.lock().get(&node)?.last_poll.map(|last| last.elapsed())
+    /// When a node has polled last.
+    pub fn last_poll(&self, node: NodeId) -> Option<Instant> {
+        self.lock().get(&node)?.last_poll
     }
 
     /// Whether a node has polled lately.
     pub fn polls(&self, node: NodeId) -> bool {
-        self.silence(node).is_some_and(|silence| silence < GONE_AFTER)
+        self.last_poll(node).is_some_and(|last| last.elapsed() < GONE_AFTER)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, Mailbox>> {

@@ -82,6 +82,12 @@ impl RaftService {
         &self.inner.voters
     }
 
+    /// What the service works with, for tests of the parts.
+    #[cfg(test)]
+    pub(super) fn parts(&self) -> &ServiceParts {
+        &self.inner.parts
+    }
+
     /// How this node's quorum began.
     pub fn founding(&self, message: &RaftFoundingRequest) -> RaftFoundingResponse {
         let me = &self.inner.peers.me;

@@ -7,6 +7,7 @@ mod crash;
 mod proposing;
 mod rig;
 mod many;
+mod learners;
 mod peers;
 mod messages;
 mod voting;

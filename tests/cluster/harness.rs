@@ -15,13 +15,17 @@ use floodmark::cli::Failure;
 use floodmark::cli::node::RunningNode;
 use floodmark::config::{self, Sources};
 use floodmark::types::ErrorCode;
+use floodmark::wire::messages::create_topics_request::CreatableReplicaAssignment;
 use floodmark::wire::messages::delete_topics_request::DeleteTopicState;
 use floodmark::wire::messages::metadata_request::MetadataRequestTopic;
 use floodmark::wire::messages::metadata_response::{MetadataResponsePartition, MetadataResponseTopic};
-use floodmark::wire::messages::{CreateTopicsRequest, DeleteTopicsRequest, MetadataRequest, RecordBytes};
+use floodmark::wire::messages::{
+    BrokerId, CreateTopicsRequest, DeleteTopicsRequest, MetadataRequest, RecordBytes,
+};
 use tempfile::TempDir;
 
 use super::client::Client;
+use super::link::Link;
 use super::requests::{assert_code, batch, fetch, new_topic, produce, topic_name};
 
 const CLUSTER_ID: &str = "Y2x1c3Rlci10ZXN0LTAwMQ";
@@ -41,16 +45,34 @@ pub struct Cluster {
     nodes: BTreeMap<i32, RunningNode>,
     env: Vec<(String, String)>,
     overrides: BTreeMap<i32, Vec<(String, String)>>,
-    ports: BTreeMap<i32, u16>,
+    ports: BTreeMap<i32, Ports>,
+    /// The ways between nodes that can be cut: from whom, if it is from one alone, and to whom.
+    links: Vec<(Option<i32>, i32, Link)>,
 }
+
+/// The port of a node's broker, and that of its controller.
+type Ports = [u16; 2];
 
 impl Cluster {
     /// Nodes 1 to `size`, each broker and voter, with these settings on top.
     pub async fn start(size: i32, settings: &[(&str, &str)]) -> Cluster {
         let mut cluster = Cluster::configured(size, settings);
-        cluster.overrides.values().for_each(|overrides| format(overrides));
-        cluster.start_nodes(&(1..=size).collect::<Vec<_>>()).await;
+        cluster.begin().await;
         cluster
+    }
+
+    /// The same, with nodes that reach each other by ways that can be cut. The test is at each node itself.
+    pub async fn linked(size: i32, settings: &[(&str, &str)]) -> Cluster {
+        let mut cluster = Cluster::configured(size, settings);
+        cluster.link().await;
+        cluster.begin().await;
+        cluster
+    }
+
+    async fn begin(&mut self) {
+        self.overrides.values().for_each(|overrides| format(overrides));
+        let ids: Vec<i32> = self.overrides.keys().copied().collect();
+        self.start_nodes(&ids).await;
     }
 
     /// The same with nodes that are not formatted, and of which nothing runs yet. Each is told its cluster by `CLUSTER_ID`.
@@ -62,7 +84,8 @@ impl Cluster {
     fn configured(size: i32, settings: &[(&str, &str)]) -> Cluster {
         let dir = tempfile::tempdir().unwrap();
         let free = free_ports(2 * usize::try_from(size).unwrap());
-        let ports: Vec<(i32, &[u16])> = (1..=size).zip(free.chunks(2)).collect();
+        let ports: BTreeMap<i32, Ports> =
+            (1..=size).zip(free.chunks(2).map(|ports| [ports[0], ports[1]])).collect();
         let voters: Vec<String> =
             ports.iter().map(|(id, port)| format!("{id}@127.0.0.1:{}", port[1])).collect();
         let overrides = ports.iter().map(|(id, port)| {
@@ -86,8 +109,40 @@ impl Cluster {
             (*id, own.chain(more).collect::<Vec<_>>())
         });
         let overrides: BTreeMap<i32, Vec<(String, String)>> = overrides.collect();
-        let ports = ports.iter().map(|(id, port)| (*id, port[0])).collect();
-        Cluster { dir, nodes: BTreeMap::new(), env: Vec::new(), overrides, ports }
+        Cluster { dir, nodes: BTreeMap::new(), env: Vec::new(), overrides, ports, links: Vec::new() }
+    }
+
+    /// Each node is told of its own ways to the other controllers, and tells everybody of one to its broker.
+    async fn link(&mut self) {
+        let ids: Vec<i32> = self.ports.keys().copied().collect();
+        for &id in &ids {
+            let [broker, controller] = self.ports[&id];
+            let to_broker = self.add_link(None, id, broker).await;
+            let advertised = format!("PLAINTEXT://127.0.0.1:{to_broker},CONTROLLER://127.0.0.1:{controller}");
+            let mut voters = Vec::new();
+            for &other in &ids {
+                let there = self.ports[&other][1];
+                let port = if other == id { there } else { self.add_link(Some(id), other, there).await };
+                voters.push(format!("{other}@127.0.0.1:{port}"));
+            }
+            let overrides = self.overrides.get_mut(&id).unwrap();
+            overrides.retain(|(key, _)| key != "controller.quorum.voters");
+            overrides.push(("controller.quorum.voters".to_owned(), voters.join(",")));
+            overrides.push(("advertised.listeners".to_owned(), advertised));
+        }
+    }
+
+    async fn add_link(&mut self, from: Option<i32>, to: i32, port: u16) -> u16 {
+        let own = free_ports(1)[0];
+        self.links.push((from, to, Link::open(own, port).await));
+        own
+    }
+
+    /// No other node reaches this one, and it reaches no controller of theirs; or all is well again.
+    pub fn cut_off(&self, id: i32, is_cut: bool) {
+        for (_, _, link) in self.links.iter().filter(|(from, to, _)| *from == Some(id) || *to == id) {
+            link.cut(is_cut);
+        }
     }
 
     /// Starts nodes side by side: the first of a quorum waits for the others.
@@ -131,7 +186,7 @@ impl Cluster {
     }
 
     pub async fn connect(&self, id: i32) -> Client {
-        Client::connect(SocketAddr::from(([127, 0, 0, 1], self.ports[&id]))).await
+        Client::connect(SocketAddr::from(([127, 0, 0, 1], self.ports[&id][0]))).await
     }
 
     /// What a node says of a topic.
@@ -169,6 +224,16 @@ impl Cluster {
     /// Creates a topic with a replica on every node, by way of the node `id`.
     pub async fn create_topic(&self, id: i32, name: &str, partitions: i32, configs: &[(&str, &str)]) {
         let topic = new_topic(name, partitions, configs).with_replication_factor(-1);
+        let request = CreateTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(30_000);
+        let response = self.connect(id).await.call(7, request).await;
+        assert_code(response.topics[0].error_code, ErrorCode::None, name);
+    }
+
+    /// Creates a topic of one partition with these replicas, by way of the node `id`.
+    pub async fn create_topic_on(&self, id: i32, name: &str, replicas: &[i32]) {
+        let assignment = CreatableReplicaAssignment::default()
+            .with_broker_ids(replicas.iter().copied().map(BrokerId).collect());
+        let topic = new_topic(name, -1, &[]).with_replication_factor(-1).with_assignments(vec![assignment]);
         let request = CreateTopicsRequest::default().with_topics(vec![topic]).with_timeout_ms(30_000);
         let response = self.connect(id).await.call(7, request).await;
         assert_code(response.topics[0].error_code, ErrorCode::None, name);

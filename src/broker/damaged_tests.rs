@@ -443,11 +443,24 @@ fn a_segment_that_cannot_be_read_keeps_no_other_from_being_put_right() {
         damage(&damaged, base);
         assert_eq!(find(&mut damaged, base), [Repair::Damaged(P)]);
     }
-    damaged.disk.fail(FaultOn::Read, &format!("{:020}.log", 0), 0, std::io::ErrorKind::Other, None);
+    // Somebody has taken the file away.
+    damaged.disk.fail(FaultOn::Read, &format!("{:020}.log", 0), 0, std::io::ErrorKind::NotFound, None);
     assert_eq!(mend(&mut damaged, &[&other]), Outcome { left: 1, lost: 1, ..MENDED });
     assert!(read_at(&damaged.partition, base).is_ok());
     damaged.disk.heal();
     assert_eq!(mend(&mut damaged, &[&other]), MENDED);
+}
+
+/// Nobody gives a replica up because of that: it is offline.
+#[test]
+fn a_disk_that_cannot_read_what_is_damaged_is_out_of_service() {
+    let (mut damaged, other) = stored();
+    let base = second_segment(&damaged);
+    damage(&damaged, base);
+    find(&mut damaged, base);
+    damaged.disk.fail(FaultOn::Read, ".log", 0, std::io::ErrorKind::Other, None);
+    assert_eq!(mend(&mut damaged, &[&other]), Outcome::default());
+    assert!(!damaged.rig.directory.is_online());
 }
 
 #[test]

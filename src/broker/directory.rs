@@ -4,7 +4,7 @@
 //! shard is told once.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -24,31 +24,63 @@ pub struct Directory {
     index: usize,
     dir: LogDir,
     pub(crate) flush: FlushQueue,
-    failure: OnceLock<String>,
-    shards: Vec<ShardSender>,
+    service: Arc<Service>,
     /// Segments that are no longer part of their logs, and when their files may go.
     doomed: Mutex<Vec<(MonotonicMs, Doomed)>>,
-    /// Signalled when the directory fails.
-    on_failure: Arc<Notify>,
     waits: DiskWaits,
     room: Room,
     /// It was told that a checkpoint found no room, and none has since.
     lacks_checkpoints: AtomicBool,
 }
 
+/// Whether it is in service, and who hears when it is not any more. Shared with what reads its files.
+#[derive(Debug)]
+struct Service {
+    index: usize,
+    path: PathBuf,
+    failure: OnceLock<String>,
+    shards: Vec<ShardSender>,
+    /// Signalled when the directory fails.
+    on_failure: OnceLock<Arc<Notify>>,
+}
+
+impl Service {
+    fn fail(&self, doing: &str, error: &dyn fmt::Display) {
+        let failure = format!("could not {doing}: {error}");
+        if self.failure.set(failure.clone()).is_ok() {
+            tracing::error!(
+                "Log directory {} is out of service, its partitions are offline: {failure}",
+                self.path.display()
+            );
+            for shard in &self.shards {
+                shard.send_event(Message::DirectoryFailed(self.index));
+            }
+            if let Some(on_failure) = self.on_failure.get() {
+                on_failure.notify_one();
+            }
+        }
+    }
+}
+
 impl Directory {
     /// `flush_threads`: see [`FlushQueue`].
     pub fn new(index: usize, dir: LogDir, shards: Vec<ShardSender>, flush_threads: usize) -> Directory {
         let flush = FlushQueue::new(flush_threads);
-        let (failure, doomed, on_failure, waits, room) = Default::default();
+        let (failure, on_failure, doomed, waits, room) = Default::default();
         let lacks_checkpoints = AtomicBool::new(false);
-        Directory { index, dir, flush, failure, shards, doomed, on_failure, waits, room, lacks_checkpoints }
+        let path = dir.path().to_owned();
+        let service = Arc::new(Service { index, path, failure, shards, on_failure });
+        let told = service.clone();
+        // Whoever reads: what cannot be read here must be read elsewhere.
+        dir.on_failed_read(move |path, error| told.fail(&format!("read {}", path.display()), error));
+        Directory { index, dir, flush, service, doomed, waits, room, lacks_checkpoints }
     }
 
     /// Signals there when it fails.
     #[must_use]
     pub fn with_failure_signal(self, on_failure: Arc<Notify>) -> Directory {
-        Directory { on_failure, ..self }
+        let _ = self.service.on_failure.set(on_failure);
+        self
     }
 
     /// Whoever calls the disk for it says so there.
@@ -140,27 +172,17 @@ impl Directory {
     }
 
     pub fn is_online(&self) -> bool {
-        self.failure.get().is_none()
+        self.service.failure.get().is_none()
     }
 
     /// Why the directory is out of service, if it is.
     pub fn failure(&self) -> Option<&str> {
-        self.failure.get().map(String::as_str)
+        self.service.failure.get().map(String::as_str)
     }
 
-    /// Puts the directory out of service: a write, a sync or a read that must not fail has failed.
+    /// Puts the directory out of service: a write, a sync or a read that must not fail has failed. Of reads it hears by itself.
     pub fn fail(&self, doing: &str, error: &dyn fmt::Display) {
-        let failure = format!("could not {doing}: {error}");
-        if self.failure.set(failure.clone()).is_ok() {
-            tracing::error!(
-                "Log directory {} is out of service, its partitions are offline: {failure}",
-                self.path().display()
-            );
-            for shard in &self.shards {
-                shard.send_event(Message::DirectoryFailed(self.index));
-            }
-            self.on_failure.notify_one();
-        }
+        self.service.fail(doing, error);
     }
 
     /// Has the files of segments removed at `at`; readers get to finish until then.
@@ -182,6 +204,6 @@ impl Directory {
     }
 
     pub(super) fn shards(&self) -> &[ShardSender] {
-        &self.shards
+        &self.service.shards
     }
 }

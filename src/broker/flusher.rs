@@ -519,8 +519,7 @@ mod tests {
             let dir = open_dir(&disk, Path::new("/data"));
             let directory = Arc::new(Directory::new(0, dir, Vec::new(), 0));
             let partition = id(1, 0);
-            let Host { log, .. } =
-                new_host(&disk, &directory, partition, LogConfig::default(), lead(1, &[1]));
+            let Host { log, .. } = new_host(&directory, partition, LogConfig::default(), lead(1, &[1]));
             Bench { queue: FlushQueue::new(1), log, partition, now: Instant::now() }
         }
 
@@ -580,7 +579,7 @@ mod tests {
         let dir = open_dir(&disk, Path::new("/data"));
         let (shard, _mailbox) = mailbox(1);
         let directory = Arc::new(Directory::new(0, dir, vec![shard], 1).with_waits(waits.clone()));
-        let Host { mut log, .. } = new_host(&disk, &directory, id(1, 0), LogConfig::default(), lead(1, &[1]));
+        let Host { mut log, .. } = new_host(&directory, id(1, 0), LogConfig::default(), lead(1, &[1]));
         let (epoch, now) = (LeaderEpoch(1), TimestampMs(1_000_000));
         log.append_as_leader(&records(&["v"]), epoch, Origin::Client, now).unwrap();
         sim.hang(FaultOn::Sync, ".log");

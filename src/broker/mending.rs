@@ -90,12 +90,9 @@ impl Mender {
         let ends_at = clock::monotonic().plus(ATTEMPT_MS_MAX);
         let mut work =
             Work { mender: self, attempt, partition, sources, ends_at, outcome, helped, mended, left };
-        let mut before = None;
-        while let Some(begun) = work.partition.view().next_damaged(before.as_ref()) {
-            // A log directory that is out of service is another matter.
-            if !work.partition.directory().is_online() {
-                return Outcome::default();
-            }
+        let (partition, mut before) = (work.partition.clone(), None);
+        let is_online = || partition.directory().is_online();
+        while let Some(begun) = partition.view().next_damaged(before.as_ref()).filter(|_| is_online()) {
             before = Some(begun.clone());
             let from = begun.next();
             if let Err(error) = work.look_through(begun).await {
@@ -104,6 +101,10 @@ impl Mender {
             if work.is_over() {
                 break;
             }
+        }
+        if !is_online() {
+            // A log directory that is out of service is another matter.
+            return Outcome::default();
         }
         work.tell();
         work.outcome

@@ -69,6 +69,8 @@ mod replication_tests;
 #[cfg(test)]
 mod damaged_tests;
 #[cfg(test)]
+mod sick_reads_tests;
+#[cfg(test)]
 mod start_tests;
 #[cfg(test)]
 mod crash_tests;

@@ -113,7 +113,6 @@ pub(super) fn open_dir_with_id(disk: &Arc<dyn Disk>, path: &Path, id: Uuid) -> L
 
 /// A new log and what goes with it.
 pub(super) fn new_host(
-    disk: &Arc<dyn Disk>,
     directory: &Arc<Directory>,
     id: TopicIdPartition,
     config: LogConfig,
@@ -129,7 +128,7 @@ pub(super) fn new_host(
     };
     let dir = directory.path().join(name.to_string());
     let replica = replica_config(&config);
-    let log = Log::create(disk.clone(), &dir, Arc::new(config), &args).expect("a log");
+    let log = Log::create(directory.dir().disk(), &dir, Arc::new(config), &args).expect("a log");
     let partition = Arc::new(Partition::new(id, name, directory.clone(), &log));
     Host { partition, log, config: replica, role }
 }
@@ -179,7 +178,7 @@ impl Rig {
 
     /// Creates a log and hands it to the shard.
     pub(super) fn host(&mut self, id: TopicIdPartition, config: LogConfig, role: RoleSpec) -> Arc<Partition> {
-        let host = new_host(&self.disk, &self.directory, id, config, role);
+        let host = new_host(&self.directory, id, config, role);
         let partition = host.partition.clone();
         self.partitions.update(|table| {
             table.insert(id, partition.clone());

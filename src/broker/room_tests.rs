@@ -27,7 +27,7 @@ fn rig(disk: &SimDisk) -> (Rig, Arc<Partition>) {
     let mut rig = Rig::new(shared.clone(), Path::new("/data"));
     let user = rig.host(USER, LogConfig::default(), lead(1, &[1]));
     let Host { log, config, role, .. } =
-        new_host(&shared, &rig.directory, OFFSETS, LogConfig::default(), lead(1, &[1]));
+        new_host(&rig.directory, OFFSETS, LogConfig::default(), lead(1, &[1]));
     let name = TopicPartition::new("__consumer_offsets", 0);
     let partition = Arc::new(Partition::new(OFFSETS, name, rig.directory.clone(), &log));
     rig.partitions.update(|table| {

@@ -355,7 +355,7 @@ fn threads_acknowledge_what_many_producers_send() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         for partition in 0..6 {
-            let host = new_host(&disk, &directory, id(1, partition), LogConfig::default(), lead(1, &[1]));
+            let host = new_host(&directory, id(1, partition), LogConfig::default(), lead(1, &[1]));
             partitions.update(|table| {
                 table.insert(host.partition.id, host.partition.clone());
             });

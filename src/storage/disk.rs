@@ -135,6 +135,18 @@ pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
+/// Whether a disk that was to read has failed at it. It has not when what is asked for is not there (any more), nor when there is no
+/// room, nor when this process may have no more files or memory.
+pub fn is_failed_read(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let is_limit = |code| [Errno::MFILE, Errno::NFILE, Errno::NOMEM].map(Errno::raw_os_error).contains(&code);
+    let is_harmless = matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::OutOfMemory
+    );
+    !is_harmless && !is_full(error) && !error.raw_os_error().is_some_and(is_limit)
+}
+
 /// Reads a small file whole.
 pub fn read_file(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
     let file = disk.open(path, OpenMode::Read)?;

@@ -22,13 +22,14 @@ use super::disk::{Disk, DiskLock, Space, remove_if_exists};
 use super::locked;
 use super::log::{Budgets, Log, LogConfig, LogError, OpenArgs};
 use crate::types::{BrokerEpoch, Offset, TimestampMs, TopicId, TopicPartition, Uuid};
+use super::watched_disk::WatchedDisk;
 pub use claim::{Claim, LogDirError, Owner};
 pub use names::{DirName, Fate, set_aside_for};
 
 /// A log directory that this process owns.
 #[derive(Debug)]
 pub struct LogDir {
-    disk: Arc<dyn Disk>,
+    disk: Arc<WatchedDisk>,
     path: PathBuf,
     properties: MetaProperties,
     /// How the directory was left, if in an orderly way.
@@ -73,6 +74,7 @@ impl LogDir {
         let offsets = OffsetFiles::read(disk.clone(), path).map_err(in_path)?;
         Ok(LogDir {
             offsets: Arc::new(offsets),
+        let disk = Arc::new(WatchedDisk::new(disk));
             says_too_much: AtomicBool::new(false),
             disk,
             path: path.to_owned(),
@@ -93,6 +95,16 @@ impl LogDir {
     /// How large the file system is that it lies on, and what is free.
     pub fn space(&self) -> io::Result<Space> {
         self.disk.space(&self.path)
+    /// The disk, through which everything in the directory is read.
+    pub fn disk(&self) -> Arc<dyn Disk> {
+        self.disk.clone()
+    }
+
+    /// From now on `hear` is told of every read in the directory that fails, with what could not be read.
+    pub fn on_failed_read(&self, hear: impl Fn(&Path, &io::Error) + Send + Sync + 'static) {
+        self.disk.on_failed_read(hear);
+    }
+
     }
 
     /// How the directory was left; `None` when not in an orderly way.

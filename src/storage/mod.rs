@@ -1,11 +1,12 @@
 //! Layer 2: partition logs in Kafka's on-disk formats. Synchronous; files are touched only through `disk::Disk`, time and
 //! random ids come as arguments. Nothing here knows topics' configuration, replication or the network.
 //!
-//! In reading order: `disk` (the seam to the operating system) and its simulated twin `sim_disk`, `checkpoint` (the small
-//! text files), `log` (one partition), `log_dir` (a directory of partitions).
+//! In reading order: `disk` (the seam to the operating system), its simulated twin `sim_disk` and `watched_disk`, which tells
+//! of reads that fail, `checkpoint` (the small text files), `log` (one partition), `log_dir` (a directory of partitions).
 
 pub mod disk;
 pub mod sim_disk;
+pub mod watched_disk;
 #[cfg(test)]
 mod disk_conformance;
 pub mod checkpoint;

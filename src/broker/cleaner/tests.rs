@@ -46,7 +46,7 @@ impl World {
         let config = LogConfig { segment_bytes: 400, compact: true, delete: false, ..LogConfig::default() };
         runtime.block_on(async {
             for partition in 0..count {
-                let host = new_host(&disk, &directory, id(1, partition), config.clone(), lead(1, &[1]));
+                let host = new_host(&directory, id(1, partition), config.clone(), lead(1, &[1]));
                 partitions.update(|table| {
                     table.insert(host.partition.id, host.partition.clone());
                 });

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::io;
 use std::num::ParseIntError;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -18,10 +20,11 @@ use super::super::mailbox::{Message, mailbox, spawn};
 use super::super::messages::RoleSpec;
 use super::super::outbox::outlets;
 use super::super::partitions::{Partition, Partitions, Role};
-use super::super::rig::{ME, id, lead, leave_free, new_host, open_dir, replica_config};
+use super::super::rig::{ME, Rig, id, lead, leave_free, new_host, open_dir, replica_config};
 use super::super::shard::Shard;
 use super::super::start_tests::layers;
 use super::actor::{Actor, Surroundings};
+use super::load::{LoadError, load};
 use super::{CoordinatorError, Coordinators, Ending, Kind};
 use crate::coordinator::{Context, Encode, Machine, Out, Producer, ReplyToken};
 use crate::metadata::Image;
@@ -29,7 +32,7 @@ use crate::replica::Acks;
 use crate::storage::disk::{Disk, RealDisk};
 use crate::storage::log::producer_state::MarkerEpoch;
 use crate::storage::log::{LogConfig, Origin};
-use crate::storage::sim_disk::SimDisk;
+use crate::storage::sim_disk::{FaultOn, SimDisk};
 use crate::types::{
     LeaderEpoch, MonotonicMs, Offset, PartitionIndex, ProducerEpoch, ProducerId, TimestampMs,
     TopicIdPartition,
@@ -194,7 +197,7 @@ impl Bench {
             Arc::new(Directory::new(0, open_dir(&disk, dir.path()), vec![sender.clone()], flushers));
         let partitions = Partitions::new(vec![sender]);
         spawn(0, Shard::new(0, ME, outlets().0), mailbox).unwrap();
-        let mut host = new_host(&disk, &directory, LOG, LogConfig::default(), lead(1, &[1]));
+        let mut host = new_host(&directory, LOG, LogConfig::default(), lead(1, &[1]));
         host.config.leader.min_insync_replicas = min_isr;
         let partition = host.partition.clone();
         partitions.update(|table| drop(table.insert(LOG, partition.clone())));
@@ -281,6 +284,31 @@ impl Bench {
         let ending = Ending { producer: PRODUCER, marker, marker_epoch: MarkerEpoch::SameOrLater };
         self.coordinators.end_transaction(P, ending).await.answer().await
     }
+}
+
+/// Another broker can read it, and is to lead.
+#[test]
+fn a_log_that_the_disk_cannot_read_takes_its_directory_out_of_service() {
+    let disk = SimDisk::new();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut rig = Rig::new(shared.clone(), Path::new("/data"));
+    rig.host(LOG, LogConfig::default(), lead(1, &[1]));
+    let mut builder = BatchBuilder::new();
+    builder.push(TimestampMs(1), Some(b"a"), Some(b"4"), &[]);
+    let _ = rig.produce(Some(Acks::All), vec![(LOG, builder.build().unwrap())]);
+    rig.flush();
+    drop(rig);
+    disk.kill();
+    // Nothing of it is in memory.
+    let mut rig = Rig::new(shared, Path::new("/data"));
+    let partition = rig.host_again(LOG, LogConfig::default(), lead(2, &[1]));
+    let read = || load(&partition, LeaderEpoch(2), 200, &mut Sums::default());
+    assert_eq!(read().unwrap().records, 1);
+    disk.fail(FaultOn::Read, ".log", 0, io::ErrorKind::Other, Some(1));
+    assert!(matches!(read(), Err(LoadError::Read(_))));
+    assert!(!rig.directory.is_online());
+    rig.pump();
+    assert_eq!(partition.leadership().role, Role::Offline);
 }
 
 #[tokio::test]

@@ -584,7 +584,7 @@ mod tests {
         let disk: Arc<dyn Disk> = Arc::new(other.clone());
         let target =
             Arc::new(Directory::new(1, open_dir(&disk, Path::new("/other")), Vec::new(), DEFAULT_THREADS));
-        let mut copy = new_host(&disk, &target, P, LogConfig::default(), lead(1, &[1])).log;
+        let mut copy = new_host(&target, P, LogConfig::default(), lead(1, &[1])).log;
         target.keep_free(RESERVE);
         leave_free(&other, RESERVE + 20_000);
         let free = || other.space(Path::new("/other")).expect("known").free;
@@ -629,7 +629,7 @@ mod tests {
         let disk: Arc<dyn Disk> = Arc::new(other.clone());
         let target =
             Arc::new(Directory::new(1, open_dir(&disk, Path::new("/other")), Vec::new(), DEFAULT_THREADS));
-        let copy = new_host(&disk, &target, P, LogConfig::default(), lead(1, &[1])).log;
+        let copy = new_host(&target, P, LogConfig::default(), lead(1, &[1])).log;
         // Nothing is kept, so everything is tried.
         leave_free(&other, 0);
         let stride = copy_some(copy, &partition, &target, 3_000, 8, false);

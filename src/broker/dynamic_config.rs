@@ -2,9 +2,11 @@
 //! set for this broker.
 //!
 //! Pulled, not pushed: whoever holds an image asks for the configuration that goes with it, so a change is in force for
-//! every request that sees it. Invariant: the layers are computed again only when their part of the metadata changed.
+//! every request that sees it. Who sleeps is told that there is something to look at (`on_change`). Invariant: the layers are
+//! computed again only when their part of the metadata changed.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
@@ -38,6 +40,17 @@ impl Effective {
 pub struct DynamicConfig {
     own: ConfigResource,
     current: ArcSwap<Effective>,
+    hearers: Hearers,
+}
+
+/// Who is told of changes.
+#[derive(Default)]
+struct Hearers(Mutex<Vec<Box<dyn Fn() + Send + Sync>>>);
+
+impl fmt::Debug for Hearers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hearers").finish_non_exhaustive()
+    }
 }
 
 impl DynamicConfig {
@@ -48,7 +61,13 @@ impl DynamicConfig {
         DynamicConfig {
             own: ConfigResource::new(ResourceType::Broker, node.to_string()),
             current: ArcSwap::from_pointee(Effective { layers, broker, cluster, own }),
+            hearers: Hearers::default(),
         }
+    }
+
+    /// Has `hear` called after each change, by whoever saw it first, who does not wait. For those who sleep for long.
+    pub fn on_change(&self, hear: impl Fn() + Send + Sync + 'static) {
+        self.hearers.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(hear));
     }
 
     /// What was in force when somebody last looked at the metadata.
@@ -68,6 +87,9 @@ impl DynamicConfig {
         let broker = layers.broker_config();
         let changed = Arc::new(Effective { layers, broker, cluster, own });
         self.current.store(Arc::clone(&changed));
+        for hear in self.hearers.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            hear();
+        }
         changed
     }
 }

@@ -5,6 +5,7 @@
 //! tried again later and later, and holds up no other.
 
 mod pace;
+mod uncleanable;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
@@ -30,6 +31,8 @@ use crate::storage::log::compaction::{
 };
 use crate::types::{MonotonicMs, TopicIdPartition};
 use pace::Pace;
+use uncleanable::Telling;
+pub use uncleanable::{Uncleanable, UncleanableByDir};
 
 /// How long a log rests that could not be compacted; twice as long each further time.
 const REST_MS: i64 = 30_000;
@@ -52,16 +55,23 @@ struct Shared {
     secret: u128,
     pace: Pace,
     state: Mutex<State>,
-    stopping: Condvar,
+    /// Signalled for whoever sleeps: the threads are to end, or the configuration has changed.
+    news: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     is_stopping: bool,
+    /// How often the configuration has changed.
+    changes: u64,
     running: BTreeSet<usize>,
     threads: Vec<JoinHandle<()>>,
     busy: HashSet<TopicIdPartition>,
+    /// Those that could not be compacted.
     resting: HashMap<TopicIdPartition, Rest>,
+    /// Those of which something else came than a compaction, and until when others go first.
+    passed_over: HashMap<TopicIdPartition, MonotonicMs>,
+    telling: Telling,
 }
 
 /// A log that could not be compacted.
@@ -74,16 +84,24 @@ struct Rest {
     is_told: bool,
 }
 
+/// Why somebody who slept does not any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woken {
+    InTime,
+    Changed,
+    Stopping,
+}
+
 /// What the configuration says now.
 #[derive(Clone, Copy, Debug)]
-struct Settings {
+pub(super) struct Settings {
     threads: usize,
     backoff_ms: i64,
     limits: CleanLimits,
 }
 
 impl Settings {
-    fn new(config: &BrokerConfig, secret: u128) -> Settings {
+    pub(super) fn new(config: &BrokerConfig, secret: u128) -> Settings {
         let enabled = config.log_cleaner_enable;
         let threads = usize::try_from(config.log_cleaner_threads).unwrap_or(0);
         let share = |bytes: i64| usize::try_from(bytes).unwrap_or(0) / threads.max(1);
@@ -110,10 +128,21 @@ impl Cleaner {
         config: Arc<DynamicConfig>,
         secret: u128,
     ) -> io::Result<Cleaner> {
-        let (pace, state, stopping) = Default::default();
-        let shared = Arc::new(Shared { partitions, checkpoints, config, secret, pace, state, stopping });
+        let (pace, state, news) = Default::default();
+        let shared = Arc::new(Shared { partitions, checkpoints, config, secret, pace, state, news });
         shared.spawn(0)?;
+        let asleep = Arc::downgrade(&shared);
+        shared.config.on_change(move || {
+            if let Some(shared) = asleep.upgrade() {
+                shared.wake();
+            }
+        });
         Ok(Cleaner { shared })
+    }
+
+    /// What cannot be compacted now. May have to look at the disk.
+    pub fn uncleanable(&self) -> UncleanableByDir {
+        self.shared.uncleanable()
     }
 
     /// Ends the threads, and waits for that. The shards must still be there.
@@ -124,7 +153,7 @@ impl Cleaner {
                 state.is_stopping = true;
                 std::mem::take(&mut state.threads)
             };
-            self.shared.stopping.notify_all();
+            self.shared.news.notify_all();
             if threads.is_empty() {
                 return;
             }
@@ -139,7 +168,7 @@ impl Cleaner {
 impl Drop for Cleaner {
     fn drop(&mut self) {
         self.shared.lock().is_stopping = true;
-        self.shared.stopping.notify_all();
+        self.shared.news.notify_all();
     }
 }
 
@@ -152,18 +181,52 @@ impl Shared {
         self.lock().is_stopping
     }
 
-    /// Sleeps. False when the threads are to end.
-    fn sleep(&self, time: Duration) -> bool {
+    /// The configuration has changed: it goes for those who sleep as well, and for those who are not there yet.
+    fn wake(self: &Arc<Shared>) {
+        self.lock().changes += 1;
+        self.news.notify_all();
+        self.spawn_others(&self.settings());
+    }
+
+    /// How often the configuration has changed; to be asked before it is looked at.
+    fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+
+    /// Sleeps, unless the configuration has changed since there were so many changes.
+    fn sleep(&self, time: Duration, changes: u64) -> Woken {
         let until = Instant::now() + time;
         let mut state = self.lock();
-        while !state.is_stopping {
+        loop {
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if state.is_stopping {
+                return Woken::Stopping;
+            } else if state.changes != changes {
+                return Woken::Changed;
+            } else if left.is_zero() {
+                return Woken::InTime;
+            }
+            state = self.news.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits for as long as so many bytes take at the rate that is allowed. False when the threads are to end.
+    fn keep_pace(&self, bytes: usize) -> bool {
+        let rate = || self.config.latest().broker.log_cleaner_io_max_bytes_per_second;
+        let (mut changes, allowed, now) = (self.changes(), rate(), Instant::now());
+        let until = now + self.pace.spend(bytes, allowed, now);
+        loop {
+            match self.sleep(until.saturating_duration_since(Instant::now()), changes) {
+                Woken::InTime => return true,
+                Woken::Stopping => return false,
+                Woken::Changed => changes = self.changes(),
+            }
+            if rate().to_bits() != allowed.to_bits() {
+                // What was spent at another rate is not paid for at this one.
+                self.pace.forgive();
                 return true;
             }
-            state = self.stopping.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        false
     }
 
     fn settings(&self) -> Settings {
@@ -190,16 +253,22 @@ impl Shared {
         Ok(())
     }
 
+    fn spawn_others(self: &Arc<Shared>, settings: &Settings) {
+        for other in 1..settings.threads {
+            if let Err(error) = self.spawn(other) {
+                tracing::warn!("Could not start a thread for compaction: {error}");
+            }
+        }
+    }
+
     /// The body of a thread. The first one sees to it that there are as many as there should be.
     fn work(self: &Arc<Shared>, index: usize) {
-        loop {
+        while !self.is_stopping() {
+            let changes = self.changes();
             let settings = self.settings();
             if index == 0 {
-                for other in 1..settings.threads {
-                    if let Err(error) = self.spawn(other) {
-                        tracing::warn!("Could not start a thread for compaction: {error}");
-                    }
-                }
+                self.spawn_others(&settings);
+                self.tell_uncleanable();
             } else if index >= settings.threads {
                 return;
             }
@@ -211,13 +280,36 @@ impl Shared {
                 retention::run(&self.partitions, |config| config.compact, || self.is_stopping());
             }
             let backoff = Duration::from_millis(u64::try_from(settings.backoff_ms).unwrap_or(0).max(1));
-            if !self.sleep(backoff) {
+            if self.sleep(backoff, changes) == Woken::Stopping {
                 return;
             }
         }
     }
 
-    /// Compacts the dirtiest log that is due. False when there is none, or it is better to wait.
+    fn tell_uncleanable(&self) {
+        let is_due = {
+            let State { resting, telling, .. } = &mut *self.lock();
+            telling.is_due(!resting.is_empty(), clock::monotonic())
+        };
+        if is_due {
+            tracing::warn!("Logs that cannot be compacted now, and are tried again: {}", self.uncleanable());
+        }
+    }
+
+    fn uncleanable(&self) -> UncleanableByDir {
+        let mut found = UncleanableByDir::default();
+        let ids: Vec<TopicIdPartition> = self.lock().resting.keys().copied().collect();
+        let hosted = ids.iter().filter_map(|id| self.partitions.get(id));
+        for partition in hosted.filter(|partition| partition.directory().is_online()) {
+            let dirt = partition.view().dirt(&partition.log_config(), partition.cleaned(), clock::wall());
+            // Of one that cannot even be looked at, all may wait.
+            let bytes = dirt.map_or_else(|_| partition.view().size_in_bytes(), |dirt| dirt.dirty_bytes);
+            found.add(partition.directory().path().to_owned(), bytes);
+        }
+        found
+    }
+
+    /// Compacts the dirtiest log that is due. False when there is none.
     fn compact_one(&self, settings: &Settings) -> bool {
         let Some((id, partition)) = self.choose() else { return false };
         let (began, directory) = (Instant::now(), partition.directory());
@@ -226,7 +318,11 @@ impl Shared {
         state.busy.remove(&id);
         match outcome {
             Ok(None)
-            | Err(CleanError::Stopped(_) | CleanError::Swap(SwapError::Gone | SwapError::Outdated)) => false,
+            | Err(CleanError::Stopped(_) | CleanError::Swap(SwapError::Gone | SwapError::Outdated)) => {
+                // It is the dirtiest one still, and others are due.
+                state.passed_over.insert(id, clock::monotonic().plus(settings.backoff_ms.max(1)));
+                true
+            }
             Ok(Some((dirt, stats))) => {
                 state.resting.remove(&id);
                 drop(state);
@@ -247,8 +343,9 @@ impl Shared {
         let passed_over: HashSet<TopicIdPartition> = {
             let mut state = self.lock();
             state.resting.retain(|id, _| all.contains_key(id));
-            let resting = state.resting.iter().filter(|(_, rest)| rest.until > now).map(|(id, _)| *id);
-            resting.chain(state.busy.iter().copied()).collect()
+            state.passed_over.retain(|_, until| *until > now);
+            let resting = state.resting.iter().filter(|(_, rest)| rest.until > now).map(|(id, _)| id);
+            resting.chain(&state.busy).chain(state.passed_over.keys()).copied().collect()
         };
         let mut dirtiest: Option<(f64, TopicIdPartition, &Arc<Partition>)> = None;
         for (id, partition) in &all {
@@ -370,8 +467,7 @@ struct Watching<'a> {
 
 impl Watch for Watching<'_> {
     fn spend(&mut self, bytes: usize) -> Result<(), Stopped> {
-        let rate = self.shared.config.latest().broker.log_cleaner_io_max_bytes_per_second;
-        let goes_on = self.shared.sleep(self.shared.pace.spend(bytes, rate, Instant::now()));
+        let goes_on = self.shared.keep_pace(bytes);
         // What is being copied must not change before it is whole.
         let rests = !self.partition.log_config().compact || self.partition.future().is_some();
         let is_wanted = !rests && self.shared.is_hosted(self.id, self.partition);

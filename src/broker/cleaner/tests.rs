@@ -4,18 +4,22 @@ use super::super::directory::Directory;
 use super::super::flusher::DEFAULT_THREADS;
 use super::super::log_dirs::LogDirs;
 use super::super::mailbox::{Message, mailbox, spawn};
+use super::super::messages::Host;
 use super::super::outbox::{Inlets, outlets};
 use super::super::rig::{ME, id, lead, leave_free, new_host, open_dir};
 use super::super::shard::Shard;
 use super::super::start_tests::layers;
 use super::*;
+use crate::metadata::Image;
 use crate::replica::Acks;
 use crate::storage::checkpoint::read_offsets;
 use crate::storage::disk::{Disk, OpenMode, RealDisk};
 use crate::storage::log::{Budgets, LogConfig, Origin};
-use crate::storage::sim_disk::SimDisk;
-use crate::types::{Offset, TimestampMs};
+use crate::storage::sim_disk::{FaultOn, SimDisk};
+use crate::types::{LeaderEpoch, Offset, TimestampMs};
 use crate::wire::batch_builder::BatchBuilder;
+use crate::wire::messages::StrBytes;
+use crate::wire::messages::metadata::ConfigRecord;
 
 const SECRET: u128 = 7;
 
@@ -43,7 +47,7 @@ impl World {
         let (outlets, inlets) = outlets();
         spawn(0, Shard::new(0, ME, outlets), inbox).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let config = LogConfig { segment_bytes: 400, compact: true, delete: false, ..LogConfig::default() };
+        let config = log_config();
         runtime.block_on(async {
             for partition in 0..count {
                 let host = new_host(&directory, id(1, partition), config.clone(), lead(1, &[1]));
@@ -51,13 +55,7 @@ impl World {
                     table.insert(host.partition.id, host.partition.clone());
                 });
                 partitions.shard_of(&host.partition.id).send(Message::Host(Box::new(host))).await;
-                for index in 0..40 {
-                    let mut builder = BatchBuilder::new();
-                    builder.push(TimestampMs(1000), Some(&[index % 3]), Some(b"value"), &[]);
-                    let appends = vec![(id(1, partition), builder.build().unwrap())];
-                    let sent = partitions.produce(Some(Acks::All), Origin::Client, 30_000, appends).await;
-                    assert!(sent.all().await.iter().all(Result::is_ok));
-                }
+                produce(&partitions, partition, 40).await;
             }
         });
         let budgets = Budgets::new(1 << 20, 1 << 20, 100);
@@ -67,8 +65,16 @@ impl World {
     }
 
     fn cleaner(&self, overrides: &[(&str, &str)]) -> Cleaner {
-        let config = Arc::new(DynamicConfig::new(ME, layers(overrides)));
+        self.cleaner_of(Arc::new(DynamicConfig::new(ME, layers(overrides))))
+    }
+
+    fn cleaner_of(&self, config: Arc<DynamicConfig>) -> Cleaner {
         Cleaner::start(self.partitions.clone(), self.checkpoints.clone(), config, SECRET).unwrap()
+    }
+
+    /// Writes records of few keys.
+    fn produce(&self, partition: i32, records: u8) {
+        self.runtime.block_on(produce(&self.partitions, partition, records));
     }
 
     fn partition(&self, index: i32) -> Arc<Partition> {
@@ -79,6 +85,34 @@ impl World {
         let World { partitions, runtime, .. } = self;
         runtime.block_on(partitions.close());
     }
+}
+
+fn log_config() -> LogConfig {
+    LogConfig { segment_bytes: 400, compact: true, delete: false, ..LogConfig::default() }
+}
+
+async fn produce(partitions: &Partitions, partition: i32, records: u8) {
+    for index in 0..records {
+        let mut builder = BatchBuilder::new();
+        builder.push(TimestampMs(1000), Some(&[index % 3]), Some(b"value"), &[]);
+        let appends = vec![(id(1, partition), builder.build().unwrap())];
+        let sent = partitions.produce(Some(Acks::All), Origin::Client, 30_000, appends).await;
+        assert!(sent.all().await.iter().all(Result::is_ok));
+    }
+}
+
+/// Metadata with a default of the cluster.
+fn image_with(key: &str, value: &str) -> Image {
+    let text = |text: &str| StrBytes::from_string(text.to_owned());
+    let record = ConfigRecord {
+        resource_type: 4,
+        name: text(key),
+        value: Some(text(value)),
+        ..ConfigRecord::default()
+    };
+    let mut image = Image::default();
+    image.apply(&record.into());
+    image
 }
 
 fn wait_until(what: impl Fn() -> bool) {
@@ -103,6 +137,11 @@ fn a_log_that_cannot_be_compacted_rests_and_holds_up_no_other() {
     assert_eq!(world.partition(1).cleaned(), None);
     assert!(world.partition(1).directory().is_online());
     assert_eq!(cleaner.shared.lock().resting.keys().collect::<Vec<_>>(), [&id(1, 1)]);
+    let bytes = world.partition(1).view().dirt(&log_config(), None, clock::wall()).unwrap().dirty_bytes;
+    let uncleanable =
+        UncleanableByDir([(world.dir.path().to_owned(), Uncleanable { partitions: 1, bytes })].into());
+    assert!(bytes > 0);
+    assert_eq!(cleaner.uncleanable(), uncleanable);
     cleaner.stop();
     let said = read_offsets(&RealDisk, world.dir.path(), OffsetCheckpoint::Cleaner).unwrap();
     let mut said: Vec<_> = said.into_iter().map(|(name, offset)| (name.to_string(), offset)).collect();
@@ -152,6 +191,87 @@ fn a_log_rests_when_there_is_no_room_for_a_group_beyond_the_reserve() {
     wait_until(|| partition.cleaned().is_some());
     cleaner.stop();
     assert!(partition.view().size_in_bytes() < before / 2);
+    world.close();
+}
+
+#[test]
+fn a_log_that_the_disk_cannot_read_takes_its_directory_out_of_service() {
+    let disk = SimDisk::new();
+    let world = World::on(disk.clone(), 1);
+    let partition = world.partition(0);
+    disk.fail(FaultOn::Read, ".log", 0, io::ErrorKind::Other, None);
+    let cleaner = world.cleaner(&[("log.cleaner.backoff.ms", "5")]);
+    wait_until(|| !partition.directory().is_online());
+    cleaner.stop();
+    assert_eq!(partition.cleaned(), None);
+    world.close();
+}
+
+/// The dirtiest log is one of which its shard knows nothing.
+#[test]
+fn a_log_of_which_nothing_comes_lets_others_go_first() {
+    let world = World::new(1);
+    let partition = world.partition(0);
+    let cleaner = world.cleaner(&[("log.cleaner.backoff.ms", "5")]);
+    wait_until(|| partition.cleaned().is_some());
+    cleaner.stop();
+    let before = partition.cleaned().unwrap();
+    world.produce(0, 120);
+    let Host { partition: ghost, mut log, .. } =
+        new_host(&partition.directory(), id(2, 0), log_config(), lead(1, &[1]));
+    for index in 0..40 {
+        let mut builder = BatchBuilder::new();
+        builder.push(TimestampMs(1000), Some(&[index % 3]), Some(b"value"), &[]);
+        let batch = builder.build().unwrap();
+        log.append_as_leader(&batch, LeaderEpoch(1), Origin::Client, TimestampMs(1000)).unwrap();
+    }
+    log.flush().unwrap();
+    log.set_high_watermark(log.log_end());
+    let ratio = |partition: &Partition| {
+        let dirt = partition.view().dirt(&log_config(), partition.cleaned(), clock::wall()).unwrap();
+        assert!(dirt.is_due(&log_config()));
+        dirt.ratio()
+    };
+    assert!(ratio(&ghost) > ratio(&partition));
+    world.partitions.update(|table| drop(table.insert(id(2, 0), ghost.clone())));
+    // It would be slept for ten minutes.
+    let cleaner = world.cleaner(&[("log.cleaner.backoff.ms", "600000")]);
+    wait_until(|| partition.cleaned().unwrap() > before);
+    assert_eq!(cleaner.shared.lock().passed_over.keys().collect::<Vec<_>>(), [&id(2, 0)]);
+    assert_eq!(cleaner.uncleanable(), UncleanableByDir::default());
+    cleaner.stop();
+    world.close();
+}
+
+#[test]
+fn what_is_changed_while_the_threads_sleep_holds_at_once() {
+    let world = World::new(2);
+    let cleaned = || [0, 1].map(|index| world.partition(index).cleaned().map_or(0, |offset| offset.0));
+    let config = Arc::new(DynamicConfig::new(ME, layers(&[("log.cleaner.backoff.ms", "600000")])));
+    let cleaner = world.cleaner_of(config.clone());
+    wait_until(|| cleaned().iter().all(|offset| *offset > 0));
+    // Now it sleeps for ten minutes, whatever is written.
+    let before = cleaned();
+    (0..2).for_each(|partition| world.produce(partition, 120));
+    config.at(&image_with("log.cleaner.threads", "2"));
+    assert!(cleaner.shared.lock().running.contains(&1), "who was missing is there");
+    wait_until(|| cleaned().iter().zip(before).all(|(now, before)| *now > before));
+    config.at(&image_with("log.cleaner.threads", "1"));
+    wait_until(|| !cleaner.shared.lock().running.contains(&1));
+    cleaner.stop();
+    world.close();
+}
+
+#[test]
+fn a_higher_rate_holds_for_a_compaction_that_waits() {
+    let world = World::new(1);
+    let slow = [("log.cleaner.backoff.ms", "5"), ("log.cleaner.io.max.bytes.per.second", "1")];
+    let config = Arc::new(DynamicConfig::new(ME, layers(&slow)));
+    let cleaner = world.cleaner_of(config.clone());
+    wait_until(|| cleaner.shared.lock().busy.len() == 1);
+    config.at(&image_with("log.cleaner.io.max.bytes.per.second", "1e9"));
+    wait_until(|| world.partition(0).cleaned().is_some());
+    cleaner.stop();
     world.close();
 }
 

@@ -71,6 +71,8 @@ mod damaged_tests;
 #[cfg(test)]
 mod sick_reads_tests;
 #[cfg(test)]
+mod dynamic_law_tests;
+#[cfg(test)]
 mod start_tests;
 #[cfg(test)]
 mod crash_tests;

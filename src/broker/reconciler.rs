@@ -20,7 +20,7 @@ use super::mailbox::Message;
 use super::messages::{Host, RoleSpec};
 use super::moves::Moves;
 use super::partitions::{Partition, Partitions};
-use super::settings::TopicSettings;
+use super::settings::{TopicSettings, topic_warnings};
 use crate::metadata::brokers::BrokerRegistration;
 use crate::metadata::reconcile::{Changes, Reconfigured, Replica, Stop, changes};
 use crate::metadata::topics::{LeaderRecoveryState, PartitionRegistration, is_given_up, is_kept_out};
@@ -172,6 +172,7 @@ impl Reconciler {
             let before = std::mem::replace(&mut self.settings, TopicSettings::new(self.config.at(&image)));
             warn_of(&self.settings, Some(&before));
         }
+        warn_of_topics(&self.seen, &image, &configure);
         self.failed.retain(|replica| !stop.iter().any(|stop| stop.id == replica.id));
         if !stop.is_empty() {
             self.stop(stop).await;
@@ -375,6 +376,17 @@ impl Reconciler {
 /// Tells what was set since `before`, or at all, and has no effect.
 fn warn_of(settings: &TopicSettings, before: Option<&TopicSettings>) {
     for warning in settings.warnings_since(before) {
+        tracing::warn!("Dynamic configuration: {warning}");
+    }
+}
+
+/// The same of topics. What goes for all changes nothing that they set, unless nothing was seen of them before.
+fn warn_of_topics(seen: &Image, now: &Image, what: &Reconfigured) {
+    let warnings = match what {
+        Reconfigured::Topics(names) => topic_warnings(seen, now, names.iter().map(|name| &**name)),
+        Reconfigured::All => topic_warnings(seen, now, now.topics.iter().map(|topic| &*topic.name)),
+    };
+    for warning in warnings {
         tracing::warn!("Dynamic configuration: {warning}");
     }
 }

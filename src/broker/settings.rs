@@ -2,12 +2,14 @@
 //!
 //! Must not know where configuration is kept. Invariant: topics without values of their own share one [`LogConfig`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::dynamic_config::{Effective, texts};
 use super::messages::{FollowerSettings, ReplicaSettings};
-use crate::config::{BrokerConfig, MessageTimestampType, Texts, TopicCompression, TopicConfig};
+use crate::config::{
+    BrokerConfig, MessageTimestampType, Texts, TopicCompression, TopicConfig, topic_without_effect,
+};
 use crate::metadata::Image;
 use crate::replica::{FollowerConfig, ReplicaConfig};
 use crate::storage::log::{CompressionPolicy, LogConfig};
@@ -106,6 +108,36 @@ impl TopicSettings {
     }
 }
 
+/// How many topics a warning names.
+const NAMED_MAX: usize = 5;
+
+/// What to tell the user of what these topics set without effect, as far as they did not set it so `before`.
+pub fn topic_warnings<'a>(
+    before: &Image,
+    now: &'a Image,
+    topics: impl Iterator<Item = &'a str>,
+) -> Vec<String> {
+    let mut setting: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for topic in topics {
+        let old = before.configs.topic(topic);
+        for (key, text) in now.configs.topic(topic).into_iter().flatten() {
+            let is_new = old.and_then(|old| old.get(key)) != Some(text);
+            if let Some(instead) = topic_without_effect(key, text).filter(|_| is_new) {
+                setting.entry((key.as_ref(), instead)).or_default().push(topic);
+            }
+        }
+    }
+    let tell = |((key, instead), topics): ((&str, &str), Vec<&str>)| {
+        let named = topics[..topics.len().min(NAMED_MAX)].join(", ");
+        let more = match topics.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("{key} has no effect on topics: {named}{more}: {instead}")
+    };
+    setting.into_iter().map(tell).collect()
+}
+
 fn partition_settings(topic: &TopicConfig, broker: &BrokerConfig) -> PartitionSettings {
     let leader = ReplicaConfig {
         min_insync_replicas: usize::try_from(topic.min_insync_replicas).unwrap_or(1),
@@ -181,7 +213,43 @@ fn size(bytes: i32) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
+    use crate::wire::messages::StrBytes;
+    use crate::wire::messages::metadata::ConfigRecord;
+
+    #[test]
+    fn what_topics_set_without_effect_is_told_once_for_each_property() {
+        let text = |text: &str| StrBytes::from_string(text.to_owned());
+        let set = |image: &Image, topics: Range<i32>, value: &str| {
+            let mut image = image.clone();
+            for topic in topics {
+                for (name, value) in [("preallocate", value), ("retention.ms", "5")] {
+                    let record = ConfigRecord {
+                        resource_type: 2,
+                        resource_name: text(&format!("t{topic}")),
+                        name: text(name),
+                        value: Some(text(value)),
+                        ..ConfigRecord::default()
+                    };
+                    image.apply(&record.into());
+                }
+            }
+            image
+        };
+        let names: Vec<String> = (0..9).map(|topic| format!("t{topic}")).collect();
+        let warnings =
+            |before: &Image, now: &Image| topic_warnings(before, now, names.iter().map(String::as_str));
+        let none = Image::default();
+        let first = set(&none, 0..7, "true");
+        let told = "preallocate has no effect on topics: t0, t1, t2, t3, t4 and 2 more: a segment grows as records are written";
+        assert_eq!(warnings(&none, &first), [told]);
+        let second = set(&first, 6..9, "true");
+        let told = "preallocate has no effect on topics: t7, t8: a segment grows as records are written";
+        assert_eq!(warnings(&first, &second), [told]);
+        assert_eq!(warnings(&second, &set(&second, 0..9, "false")), [""; 0]);
+    }
 
     #[test]
     fn throttled_replicas_are_listed_or_all() {

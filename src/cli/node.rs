@@ -19,7 +19,7 @@ use super::voters::Voters;
 use crate::api::{Api, ListenerInfo, ListenerRole, Node};
 use crate::broker::controller_channel::ControllerChannel;
 use crate::broker::duty_settings::duty_settings;
-use crate::broker::dynamic_config::DynamicConfig;
+use crate::broker::dynamic_config::{DynamicConfig, Effective};
 use crate::broker::loggers::Loggers;
 use crate::broker::start::{BrokerOptions, RunningBroker};
 use crate::config::{BrokerConfig, Config, HostPort, Listener, ListenerName, NodeConfig};
@@ -109,7 +109,7 @@ impl RunningNode {
         let max_requests = count(broker_config.queued_max_requests);
         let max_bytes = usize::try_from(broker_config.queued_max_request_bytes).ok().filter(|max| *max > 0);
         let limits = || {
-            let limits = limits_of(&dynamic.at(&metadata.image()).broker);
+            let limits = limits_of(&dynamic.at(&metadata.image()));
             ConnectionLimits::new(limits, max_requests, max_bytes)
         };
         // As in Kafka, what clients do to a broker does not keep the quorum from its controller.
@@ -419,21 +419,22 @@ async fn follow_limits(
     metadata: MetadataHandle,
 ) {
     let configure =
-        |config: &BrokerConfig| limits.iter().for_each(|limits| limits.configure(limits_of(config)));
+        |effective: &Effective| limits.iter().for_each(|limits| limits.configure(limits_of(effective)));
     let mut images = metadata.subscribe();
     let mut seen = config.latest();
-    configure(&seen.broker);
+    configure(&seen);
     while images.changed().await.is_ok() {
         let now = config.at(&metadata.image());
         if !Arc::ptr_eq(&now, &seen) {
-            configure(&now.broker);
+            configure(&now);
             seen = now;
         }
     }
 }
 
-fn limits_of(config: &BrokerConfig) -> LimitsConfig {
-    let mut overrides = HashMap::new();
+/// The limits on connections that the configuration sets.
+fn limits_of(effective: &Effective) -> LimitsConfig {
+    let (config, mut overrides) = (&effective.broker, HashMap::new());
     for (host, limit) in config.connections_per_ip_overrides() {
         for address in addresses(&host) {
             overrides.insert(address, count(limit));
@@ -441,6 +442,11 @@ fn limits_of(config: &BrokerConfig) -> LimitsConfig {
     }
     LimitsConfig {
         max_connections: count(config.max_connections),
+        max_connections_of_listeners: effective
+            .layers
+            .max_connections_of_listeners()
+            .map(|(listener, max)| (listener.to_owned(), count(max)))
+            .collect(),
         max_connections_per_ip: count(config.max_connections_per_ip),
         max_connections_per_ip_overrides: overrides,
     }
@@ -478,6 +484,31 @@ mod tests {
         let pair = |line: &str| line.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
         let overrides = settings.into_iter().filter_map(pair).collect();
         crate::config::load(&Sources { overrides, ..Sources::default() }).unwrap().node
+    }
+
+    #[test]
+    fn the_limits_on_connections_are_those_of_the_configuration() {
+        let limits = |set: &[(&str, &str)]| {
+            let overrides = set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            let layers = crate::config::load(&Sources { overrides, ..Sources::default() }).unwrap().layers;
+            limits_of(&DynamicConfig::new(NodeId(1), layers).latest())
+        };
+        let of = |key, value| limits(&[(key, value)]);
+        let default = limits(&[]);
+        assert_eq!(of("max.connections", "7"), LimitsConfig { max_connections: 7, ..default.clone() });
+        assert_eq!(
+            of("max.connections.per.ip", "7"),
+            LimitsConfig { max_connections_per_ip: 7, ..default.clone() }
+        );
+        let address = "127.0.0.9".parse().unwrap();
+        assert_eq!(
+            of("max.connections.per.ip.overrides", "127.0.0.9:7"),
+            LimitsConfig { max_connections_per_ip_overrides: [(address, 7)].into(), ..default.clone() }
+        );
+        assert_eq!(
+            of("listener.name.plaintext.max.connections", "7"),
+            LimitsConfig { max_connections_of_listeners: [("plaintext".to_owned(), 7)].into(), ..default }
+        );
     }
 
     fn member(directory: u128) -> Member {

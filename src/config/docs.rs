@@ -30,7 +30,8 @@ A wrong value is refused at the start with its place and the reason. A property 
 a warning that says what happens instead; an unknown one is accepted with a warning too. `floodmark config check FILE`
 tells all of this about a file.
 
-A property of one listener is written `listener.name.NAME.PROPERTY`.
+A property of one listener is written `listener.name.NAME.PROPERTY`; of those that have an effect, `max.connections` alone
+may differ between listeners.
 
 *Changes* tells whether a broker's property can be changed by `kafka-configs.sh` while the broker runs: not at all
 (*restart*), for one broker at a time (*per broker*), or for one broker and for the whole cluster (*cluster-wide*).

@@ -114,6 +114,17 @@ impl Layers {
         }
     }
 
+    /// The limits on connections of the listeners that have one of their own, by the listeners' names in lower case.
+    pub fn max_connections_of_listeners(&self) -> impl Iterator<Item = (&str, i32)> {
+        self.merged.iter().filter_map(|(key, value)| {
+            let listener = key.strip_prefix("listener.name.")?.strip_suffix(".max.connections")?;
+            match value {
+                Value::Integer(max) => Some((listener, i32::try_from(*max).ok()?)),
+                _ => None,
+            }
+        })
+    }
+
     /// The properties of brokers that stand in for those of topics.
     pub fn stand_ins_for_topics() -> impl Iterator<Item = &'static str> {
         table(Scope::Topic).iter().flat_map(|def| def.synonyms.iter().map(|synonym| synonym.name))
@@ -177,8 +188,12 @@ fn parse_broker(key: &str, text: &str) -> Option<Value> {
     }
 }
 
+/// What one listener may have otherwise than the others (`listener.name.NAME.` before it).
+pub(super) const OF_LISTENERS: &[&str] = &["max.connections"];
+
 /// What Kafka changes while a broker runs, and we take from the node's own sources alone.
-const OF_SOURCES: &[&str] = &["listeners", "listener.security.protocol.map", "num.network.threads"];
+pub(super) const OF_SOURCES: &[&str] =
+    &["listeners", "listener.security.protocol.map", "num.network.threads"];
 
 const ROLL: &[&str] = &["log.roll.ms", "log.roll.hours"];
 const ROLL_JITTER: &[&str] = &["log.roll.jitter.ms", "log.roll.jitter.hours"];

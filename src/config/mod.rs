@@ -112,15 +112,31 @@ fn warning(key: &str, setting: &Setting) -> Option<String> {
 /// own sources.
 fn without_effect(key: &str, of_sources: bool) -> Option<String> {
     let instead = match broker_key(key) {
-        BrokerKey::Plain(def) | BrokerKey::ForListener(def) => match def.support {
+        BrokerKey::Plain(def) => match def.support {
             Support::Accepted(instead) => instead,
             Support::Honoured if of_sources => "it is taken from the configuration that the node starts with",
             Support::Honoured => return None,
+        },
+        BrokerKey::ForListener(def) => match def.support {
+            Support::Accepted(instead) => instead,
+            Support::Honoured if layers::OF_LISTENERS.contains(&def.name) => return None,
+            Support::Honoured => {
+                return Some(format!("{key} has no effect: {} holds for all listeners", def.name));
+            }
         },
         BrokerKey::PlugIn(instead) => instead,
         BrokerKey::Unknown => return Some(format!("{key} is not a known property; it is ignored")),
     };
     Some(format!("{key} has no effect: {instead}"))
+}
+
+/// What happens instead when a topic sets this property so, if it has no effect. To set what holds anyway needs no telling.
+pub fn topic_without_effect(key: &str, text: &str) -> Option<&'static str> {
+    let def = table(Scope::Topic).get(key)?;
+    match def.support {
+        Support::Accepted(instead) if def.parse(text).ok()? != def.default_value() => Some(instead),
+        _ => None,
+    }
 }
 
 fn problem_of_value(key: &str, setting: &Setting) -> Option<Problem> {

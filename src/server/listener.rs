@@ -159,7 +159,7 @@ async fn accept(
         };
         let admitted = tokio::select! {
             _ = stopped.wait_for(|&stop| stop) => return,
-            admitted = limits.admit(peer.ip().to_canonical()) => admitted,
+            admitted = limits.admit(&info.name, peer.ip().to_canonical()) => admitted,
         };
         let permit = match admitted {
             Ok(permit) => permit,

@@ -53,7 +53,7 @@ pub async fn configure(
 }
 
 /// What the broker's properties say of groups.
-fn settings(broker: &BrokerConfig) -> Settings {
+pub(in crate::broker) fn settings(broker: &BrokerConfig) -> Settings {
     Settings {
         classic: ClassicConfig {
             max_size: size(broker.group_max_size),

@@ -35,6 +35,8 @@ const FETCH_VERSION: i16 = 18;
 const LIST_OFFSETS_VERSION: i16 = 10;
 /// How long a dial may take.
 const DIAL_LIMIT: Duration = Duration::from_secs(5);
+/// A limit on replication that is exceeded may be lifted meanwhile: it is looked at again so soon.
+const THROTTLE_LOOK: Duration = Duration::from_millis(250);
 /// The pause after the first failed dial; each further one is twice as long, up to `replica.fetch.backoff.ms`.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
@@ -187,7 +189,7 @@ impl LeaderTask {
             let epoch = (self.context.epoch)();
             let exceeded_for = self.context.throttle.exceeded_for_ms();
             let pause = exceeded_for.filter(|_| self.fetcher.has_throttled());
-            let pause = pause.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
+            let pause = pause.map(look_again_after);
             while let Some(call) = self.fetcher.next_call(epoch, exceeded_for.is_some()) {
                 under_way.push(self.perform(&connections, call));
             }
@@ -299,7 +301,12 @@ enum Answer {
     Bounds(Result<ListOffsetsResponse, CallError>),
 }
 
-fn fetcher_config(broker: &BrokerConfig) -> FetcherConfig {
+/// When to look again at a limit that is exceeded for so long as it is now.
+fn look_again_after(exceeded_for_ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(exceeded_for_ms).unwrap_or(0)).min(THROTTLE_LOOK)
+}
+
+pub(in crate::broker) fn fetcher_config(broker: &BrokerConfig) -> FetcherConfig {
     FetcherConfig {
         lanes: usize::try_from(broker.num_replica_fetchers).unwrap_or(1).max(1),
         wait_max_ms: broker.replica_fetch_wait_max_ms,

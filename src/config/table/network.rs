@@ -35,7 +35,7 @@ pub(super) const DEFS: &[ConfigDef] = &[
     int("socket.request.max.bytes", "104857600").at_least(1).high()
         .doc("The largest request that is read; a connection that announces more is closed."),
     int("max.connections", "2147483647").at_least(0).cluster_wide()
-        .doc("The most connections that a broker holds at a time; more of them wait until one has ended."),
+        .doc("The most connections that a broker holds at a time; more of them wait until one has ended. `listener.name.NAME.max.connections`, with the name in lower case, is the same of one listener."),
     int("max.connections.per.ip", "2147483647").at_least(0).cluster_wide()
         .doc("The most connections from one address."),
     string("max.connections.per.ip.overrides", "").rule(rules::IP_OVERRIDES, rules::ip_overrides)

@@ -1,8 +1,8 @@
 //! What sources make of a configuration: precedence, warnings, and how wrong values are named.
 
-use super::{alone_with, load_file};
+use super::{alone_with, load_file, texts};
 use crate::config::value::Value;
-use crate::config::{Sources, load};
+use crate::config::{Sources, load, topic_without_effect};
 
 fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -135,6 +135,42 @@ fn one_warning_for_each_property_without_effect() {
     for (warning, end) in config.warnings.iter().zip(ends) {
         assert!(warning.ends_with(end), "{warning}");
     }
+}
+
+#[test]
+fn a_property_that_no_listener_has_of_its_own_is_warned_of() {
+    let config = alone_with(
+        "listener.name.plaintext.max.connections=5\nlistener.name.plaintext.connections.max.idle.ms=7\n",
+    )
+    .unwrap();
+    let limits: Vec<_> = config.layers.max_connections_of_listeners().collect();
+    assert_eq!(limits, [("plaintext", 5)]);
+    let [warning] = &config.warnings[..] else { panic!("{:#?}", config.warnings) };
+    let end = "listener.name.plaintext.connections.max.idle.ms has no effect: connections.max.idle.ms holds for all listeners";
+    assert!(warning.ends_with(end), "{warning}");
+    // Nor when it is set while the broker runs.
+    let set = texts(&[
+        ("listener.name.plaintext.max.connections", "6"),
+        ("listener.name.x.connections.max.idle.ms", "7"),
+    ]);
+    let changed = config.layers.with_dynamic(&texts(&[]), &set);
+    assert_eq!(changed.max_connections_of_listeners().collect::<Vec<_>>(), [("plaintext", 6)]);
+    let warnings = changed.warnings_since(Some(&config.layers));
+    assert_eq!(
+        warnings,
+        [
+            "listener.name.x.connections.max.idle.ms has no effect: connections.max.idle.ms holds for all listeners"
+        ]
+    );
+}
+
+#[test]
+fn what_a_topic_sets_without_effect_is_told_unless_it_holds_anyway() {
+    assert_eq!(topic_without_effect("preallocate", "true"), Some("a segment grows as records are written"));
+    for (key, text) in [("preallocate", "false"), ("retention.ms", "1"), ("no.such.property", "1")] {
+        assert_eq!(topic_without_effect(key, text), None, "{key}");
+    }
+    assert!(topic_without_effect("local.retention.ms", "1").is_some());
 }
 
 #[test]

@@ -464,6 +464,13 @@ impl LogDirs {
         let committed = offsets.said(OffsetCheckpoint::Replication, &found.partition);
         let log = directory.dir().open_log(found, config.clone(), now, self.budgets.clone())?;
         let recovered = log.recovered();
+        if !recovered.foreign.is_empty() {
+            tracing::warn!(
+                "{} holds what is none of a partition's files, and is kept: {}",
+                found.path.display(),
+                recovered.foreign
+            );
+        }
         if recovered.truncated_bytes > 0 {
             tracing::info!(
                 "{}: cut {} bytes of a torn tail",
@@ -645,7 +652,15 @@ impl Contents {
     }
 
     fn take_in(&mut self, directory: &Directory) -> Result<(), LogDirError> {
-        for found in directory.dir().list()?.partitions {
+        let listing = directory.dir().list()?;
+        if !listing.foreign.is_empty() {
+            let path = directory.path().display();
+            tracing::warn!(
+                "{path} holds what is none of a log directory's, and is kept: {}",
+                listing.foreign
+            );
+        }
+        for found in listing.partitions {
             match found.fate {
                 Fate::Live => {
                     let path = found.path.clone();

@@ -14,16 +14,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::checkpoint::{
-    CLEAN_SHUTDOWN_FILE, CleanShutdown, MetaProperties, OffsetCheckpoint, OffsetFiles,
+    CLEAN_SHUTDOWN_FILE, CleanShutdown, META_PROPERTIES_FILE, MetaProperties, OffsetCheckpoint, OffsetFiles,
     PARTITION_METADATA_FILE, read_clean_shutdown, read_partition_metadata, write_clean_shutdown,
     write_partition_metadata,
 };
-use super::disk::{Disk, DiskLock, Space, remove_if_exists};
+use super::disk::{DirEntry, Disk, DiskLock, Space, remove_if_exists};
+use super::foreign::Foreign;
 use super::locked;
 use super::log::{Budgets, Log, LogConfig, LogError, OpenArgs};
-use crate::types::{BrokerEpoch, Offset, TimestampMs, TopicId, TopicPartition, Uuid};
 use super::watched_disk::WatchedDisk;
+use crate::types::{BrokerEpoch, Offset, TimestampMs, TopicId, TopicPartition, Uuid};
+use claim::LOCK_FILE;
 pub use claim::{Claim, LogDirError, Owner};
+use names::is_partition_dir;
 pub use names::{DirName, Fate, set_aside_for};
 
 /// A log directory that this process owns.
@@ -54,8 +57,8 @@ pub struct PartitionDir {
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
     pub partitions: Vec<PartitionDir>,
-    /// Directories that are none of a partition.
-    pub foreign: Vec<PathBuf>,
+    /// Files and directories that are none of a log directory's. They are kept.
+    pub foreign: Foreign,
 }
 
 impl LogDir {
@@ -71,10 +74,10 @@ impl LogDir {
             disk.sync_dir(path).map_err(in_path)?;
         }
         // A checkpoint only saves work: without one, a log is recovered from its start.
+        let disk = Arc::new(WatchedDisk::new(disk));
         let offsets = OffsetFiles::read(disk.clone(), path).map_err(in_path)?;
         Ok(LogDir {
             offsets: Arc::new(offsets),
-        let disk = Arc::new(WatchedDisk::new(disk));
             says_too_much: AtomicBool::new(false),
             disk,
             path: path.to_owned(),
@@ -92,9 +95,6 @@ impl LogDir {
         &self.properties
     }
 
-    /// How large the file system is that it lies on, and what is free.
-    pub fn space(&self) -> io::Result<Space> {
-        self.disk.space(&self.path)
     /// The disk, through which everything in the directory is read.
     pub fn disk(&self) -> Arc<dyn Disk> {
         self.disk.clone()
@@ -105,6 +105,9 @@ impl LogDir {
         self.disk.on_failed_read(hear);
     }
 
+    /// How large the file system is that it lies on, and what is free.
+    pub fn space(&self) -> io::Result<Space> {
+        self.disk.space(&self.path)
     }
 
     /// How the directory was left; `None` when not in an orderly way.
@@ -127,19 +130,16 @@ impl LogDir {
     pub fn list(&self) -> Result<Listing, LogDirError> {
         let mut listing = Listing::default();
         let entries = self.disk.list(&self.path).map_err(|error| self.error(error))?;
-        for entry in entries.into_iter().filter(|entry| entry.is_dir) {
+        let (ours, foreign): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_ours);
+        listing.foreign = foreign.into_iter().map(|entry| entry.name).collect();
+        for entry in ours.into_iter().filter(|entry| entry.is_dir) {
             let path = self.path.join(&entry.name);
-            match DirName::parse(&entry.name) {
-                Some(DirName { partition, fate }) => {
-                    let topic_id = match fate {
-                        Fate::Delete => None,
-                        _ => {
-                            read_partition_metadata(&*self.disk, &path).map_err(|error| self.error(error))?
-                        }
-                    };
-                    listing.partitions.push(PartitionDir { partition, fate, path, topic_id });
-                }
-                None => listing.foreign.push(path),
+            if let Some(DirName { partition, fate }) = DirName::parse(&entry.name) {
+                let topic_id = match fate {
+                    Fate::Delete => None,
+                    _ => read_partition_metadata(&*self.disk, &path).map_err(|error| self.error(error))?,
+                };
+                listing.partitions.push(PartitionDir { partition, fate, path, topic_id });
             }
         }
         listing.partitions.sort_by(|a, b| a.path.cmp(&b.path));
@@ -278,6 +278,23 @@ impl LogDir {
     fn error(&self, error: io::Error) -> LogDirError {
         LogDirError::io("looking into it", &self.path, error)
     }
+}
+
+/// What a file system has in its root is nobody's.
+const LOST_AND_FOUND: &str = "lost+found";
+/// Older Kafkas write it, and read it when a cluster begins.
+const BOOTSTRAP_FILE: &str = "bootstrap.checkpoint";
+
+/// Whether it belongs into a log directory.
+fn is_ours(entry: &DirEntry) -> bool {
+    if entry.is_dir {
+        return is_partition_dir(&entry.name) || entry.name == LOST_AND_FOUND;
+    }
+    // One that was being replaced.
+    let name = entry.name.strip_suffix(".tmp").unwrap_or(&entry.name);
+    let mut checkpoints = OffsetCheckpoint::ALL.iter().map(|checkpoint| checkpoint.file_name());
+    [LOCK_FILE, META_PROPERTIES_FILE, CLEAN_SHUTDOWN_FILE, BOOTSTRAP_FILE].contains(&name)
+        || checkpoints.any(|checkpoint| checkpoint == name)
 }
 
 #[cfg(test)]

@@ -10,10 +10,13 @@ pub mod watched_disk;
 #[cfg(test)]
 mod disk_conformance;
 pub mod checkpoint;
+mod foreign;
 pub mod log;
 pub mod log_dir;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use foreign::Foreign;
 
 /// Locks a mutex whose data is valid after every statement, so that a panic elsewhere does not make it unusable.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -197,7 +197,8 @@ fn damage_ends_the_log_where_it_begins() {
     drop(log);
     // It is told when that had been flushed.
     write(&disk, &path(0, Kind::Log, Stage::Live), &damaged);
-    let recovered = reopen(&disk, LogConfig::default(), 8, false).recovered();
+    let log = reopen(&disk, LogConfig::default(), 8, false);
+    let recovered = log.recovered();
     assert_eq!((recovered.lost_flushed, recovered.cut_at), (true, Some((Offset(0), 5 * size as u64))));
 }
 

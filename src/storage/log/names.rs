@@ -5,6 +5,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::storage::checkpoint::PARTITION_METADATA_FILE;
 use crate::types::Offset;
 
 /// The kinds of file that belong to an offset.
@@ -39,6 +40,13 @@ pub struct FileName {
 }
 
 pub const LEADER_EPOCHS: &str = "leader-epoch-checkpoint";
+
+/// Whether a file of this name belongs into the directory of a partition.
+pub fn is_of_partition(name: &str) -> bool {
+    // One that was being replaced.
+    let name = name.strip_suffix(".tmp").unwrap_or(name);
+    FileName::parse(name).is_some() || name == LEADER_EPOCHS || name == PARTITION_METADATA_FILE
+}
 
 impl Kind {
     pub const ALL: [Kind; 5] =

@@ -16,7 +16,7 @@ use super::mend::Mended;
 use super::names::{self, FileName, Kind, Stage};
 use super::open_files::Budgets;
 use super::producer_state::ProducerState;
-use super::recovery::{Recovered, Recovery, take_inventory};
+use super::recovery::{Inventory, Recovered, Recovery, take_inventory};
 use super::segment::Segment;
 use super::snapshots::{Replay, Snapshots};
 use super::tail_cache::TailCache;
@@ -80,8 +80,8 @@ impl Log {
     }
 
     /// What opening the log had to do.
-    pub fn recovered(&self) -> Recovered {
-        self.recovered
+    pub fn recovered(&self) -> &Recovered {
+        &self.recovered
     }
 }
 
@@ -129,6 +129,17 @@ fn start_empty(place: &Arc<Place>, args: &OpenArgs) -> io::Result<Loaded> {
 
 fn load(place: &Arc<Place>, config: &LogConfig, args: &OpenArgs) -> io::Result<Loaded> {
     let inventory = take_inventory(place)?;
+    let mut loaded = load_segments(place, config, args, &inventory)?;
+    loaded.recovered.foreign = inventory.foreign;
+    Ok(loaded)
+}
+
+fn load_segments(
+    place: &Arc<Place>,
+    config: &LogConfig,
+    args: &OpenArgs,
+    inventory: &Inventory,
+) -> io::Result<Loaded> {
     let mut snapshots = Snapshots::new(inventory.snapshots.clone());
     if inventory.segments.is_empty() {
         snapshots.retain(place, |_| false)?;
@@ -137,8 +148,8 @@ fn load(place: &Arc<Place>, config: &LogConfig, args: &OpenArgs) -> io::Result<L
     let stored = checkpoint::read_epochs(&*place.disk, &place.join(names::LEADER_EPOCHS))?;
     let stored = EpochCache::from_entries(stored);
     let mut epochs = stored.clone();
-    let mut recovery = Recovery::new(place, config, &inventory)?;
-    let is_sound = args.clean_shutdown || recovery.is_untouched(&inventory, args.recovery_point)?;
+    let mut recovery = Recovery::new(place, config, inventory)?;
+    let is_sound = args.clean_shutdown || recovery.is_untouched(inventory, args.recovery_point)?;
     let clean_end = if is_sound { recovery.clean_end()? } else { None };
     let (log_end, last_epoch) = match clean_end {
         Some(found) => found,

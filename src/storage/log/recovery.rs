@@ -16,10 +16,11 @@ use super::batch_scan::BatchScan;
 use super::config::LogConfig;
 use super::indexing::Indexing;
 use super::lazy_file::Place;
-use super::names::{FileName, Kind, Stage};
+use super::names::{FileName, Kind, Stage, is_of_partition};
 use super::read::{HeaderWalk, header_at};
 use super::segment::Segment;
 use super::view::segment_of;
+use crate::storage::Foreign;
 use crate::types::{LeaderEpoch, Offset};
 use crate::wire::batch::BatchHeader;
 
@@ -27,7 +28,7 @@ use crate::wire::batch::BatchHeader;
 const SCAN_CHUNK: usize = 1 << 20;
 
 /// What opening a log had to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Bytes of batches that were checked.
     pub scanned_bytes: u64,
@@ -37,6 +38,8 @@ pub struct Recovered {
     pub lost_flushed: bool,
     /// Where what was cut off begins: the base of the segment, and the position in it.
     pub cut_at: Option<(Offset, u64)>,
+    /// What lies in its directory and is none of a log's. It is kept.
+    pub foreign: Foreign,
 }
 
 /// The files of a partition directory that belong to offsets.
@@ -45,14 +48,20 @@ pub(super) struct Inventory {
     /// What there is for each base offset of a segment.
     pub segments: BTreeMap<Offset, Vec<Kind>>,
     pub snapshots: Vec<Offset>,
+    pub foreign: Foreign,
 }
 
 /// Finishes or undoes interrupted work and lists what is there.
 pub(super) fn take_inventory(place: &Arc<Place>) -> io::Result<Inventory> {
     let (mut live, mut cleaned, mut swaps) = (Vec::new(), Vec::new(), Vec::new());
-    let mut changed = false;
+    let (mut changed, mut foreign) = (false, Vec::new());
     for entry in place.disk.list(&place.dir())? {
-        let Some(name) = FileName::parse(&entry.name).filter(|_| !entry.is_dir) else { continue };
+        let Some(name) = FileName::parse(&entry.name).filter(|_| !entry.is_dir) else {
+            if entry.is_dir || !is_of_partition(&entry.name) {
+                foreign.push(entry.name);
+            }
+            continue;
+        };
         match name.stage {
             Stage::Live => live.push(name),
             Stage::Deleted => changed |= place.remove(name)?,
@@ -75,7 +84,7 @@ pub(super) fn take_inventory(place: &Arc<Place>) -> io::Result<Inventory> {
     if changed {
         place.sync()?;
     }
-    Ok(inventory)
+    Ok(Inventory { foreign: foreign.into_iter().collect(), ..inventory })
 }
 
 /// Puts complete compacted segments in the place of the live ones that they cover.

@@ -367,7 +367,7 @@ impl World {
         self.ghosts.clear();
         self.disk.kill();
         let read_bytes = self.reopen(true, now);
-        assert_eq!(self.log.recovered(), Recovered::default());
+        assert_eq!(*self.log.recovered(), Recovered::default());
         // The ends of a few files, and what lies behind the last entry of an index; not the log.
         assert!(read_bytes < 4_000, "{read_bytes}");
     }

@@ -19,7 +19,7 @@ use crate::storage::disk::{DirEntry, Disk, DiskLock};
 use crate::types::NodeId;
 
 /// Kafka's name of the file that is locked.
-const LOCK_FILE: &str = ".lock";
+pub(super) const LOCK_FILE: &str = ".lock";
 
 /// Why a directory cannot be used.
 #[derive(Debug, Error)]

@@ -142,6 +142,50 @@ fn logs_are_opened_as_they_were_left() {
 }
 
 #[test]
+fn what_does_not_belong_there_is_kept_and_named() {
+    let disk = SimDisk::new();
+    let path = Path::new("/data");
+    let dir = open(&disk, path);
+    let partition = TopicPartition::new("orders", 0);
+    let mut log = dir.create_log(&partition, Uuid::from_u128(5), Arc::default(), NOW, budget()).unwrap();
+    append(&mut log);
+    log.close().unwrap();
+    dir.offsets().write(OffsetCheckpoint::Replication, |_| [(partition.clone(), Offset(1))].into()).unwrap();
+    dir.mark_clean(BrokerEpoch(1)).unwrap();
+    disk.create_dir_all(&path.join("__cluster_metadata-0")).unwrap();
+    disk.create_dir_all(&path.join("lost+found")).unwrap();
+    let listed = |dir: &LogDir| dir.list().unwrap();
+    assert!(listed(&dir).foreign.is_empty(), "{}", listed(&dir).foreign);
+    let opened = |dir: &LogDir| {
+        let listing = dir.list().unwrap();
+        dir.open_log(&listing.partitions[0], Arc::default(), NOW, budget()).unwrap()
+    };
+    assert!(opened(&dir).recovered().foreign.is_empty());
+    let put = |at: &Path, file: &str| drop(disk.open(&at.join(file), OpenMode::Create).unwrap());
+    let of_partition = path.join("orders-0");
+    for at in [path, &of_partition] {
+        put(at, "notes.txt");
+        put(at, "00000000000000000000.lag");
+        disk.create_dir_all(&at.join("backup")).unwrap();
+    }
+    // What belongs to a partition does not belong here, and the other way round.
+    put(path, "leader-epoch-checkpoint");
+    put(&of_partition, "meta.properties");
+    // An interrupted write is ours.
+    put(path, "replication-offset-checkpoint.tmp");
+    put(&of_partition, "leader-epoch-checkpoint.tmp");
+    let foreign = listed(&dir).foreign;
+    assert_eq!(foreign.to_string(), "00000000000000000000.lag, backup, leader-epoch-checkpoint, notes.txt");
+    let log = opened(&dir);
+    let foreign = &log.recovered().foreign;
+    assert_eq!(foreign.to_string(), "00000000000000000000.lag, backup, meta.properties, notes.txt");
+    assert_eq!(log.log_end(), Offset(1));
+    for at in [path, &of_partition] {
+        assert!(disk.stat(&at.join("notes.txt")).is_ok() && disk.stat(&at.join("backup")).is_ok());
+    }
+}
+
+#[test]
 fn retired_partitions_are_no_longer_there() {
     let disk = SimDisk::new();
     let path = Path::new("/data");

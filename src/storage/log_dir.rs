@@ -25,7 +25,7 @@ use super::log::{Budgets, Log, LogConfig, LogError, OpenArgs};
 use super::watched_disk::WatchedDisk;
 use crate::types::{BrokerEpoch, Offset, TimestampMs, TopicId, TopicPartition, Uuid};
 use claim::LOCK_FILE;
-pub use claim::{Claim, LogDirError, Owner};
+pub use claim::{Claim, LogDirError, Owner, lock};
 use names::is_partition_dir;
 pub use names::{DirName, Fate, set_aside_for};
 
@@ -286,7 +286,7 @@ const LOST_AND_FOUND: &str = "lost+found";
 const BOOTSTRAP_FILE: &str = "bootstrap.checkpoint";
 
 /// Whether it belongs into a log directory.
-fn is_ours(entry: &DirEntry) -> bool {
+pub fn is_ours(entry: &DirEntry) -> bool {
     if entry.is_dir {
         return is_partition_dir(&entry.name) || entry.name == LOST_AND_FOUND;
     }

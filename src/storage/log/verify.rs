@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::batch_scan::BatchScan;
 use super::compaction::{DamagedBatch, unpacked};
 use super::names::{self, FileName, Kind, Stage};
 use super::producer_state::snapshot;
 use crate::storage::checkpoint;
-use crate::storage::disk::{Disk, OpenMode, read_file};
+use crate::storage::disk::{Disk, DiskFile, OpenMode, read_file};
 use crate::types::{LeaderEpoch, Offset};
 use crate::wire::batch::{Batch, BatchError};
 use crate::wire::compression::Scratch;
@@ -50,14 +51,19 @@ pub struct Verified {
     pub findings: Vec<Finding>,
 }
 
-/// Reads everything in the directory of a partition.
+/// Reads everything in the directory of a partition. What cannot be read is found damaged, but for the directory itself.
 pub fn verify(disk: &dyn Disk, dir: &Path) -> io::Result<Verified> {
     let mut kinds: BTreeMap<Offset, Vec<Kind>> = BTreeMap::new();
     let mut verifier = Verifier::new(disk, dir);
-    for entry in disk.list(dir)?.iter().filter(|entry| !entry.is_dir) {
-        match FileName::parse(&entry.name) {
+    let mut entries = disk.list(dir)?;
+    entries.sort();
+    for entry in &entries {
+        match FileName::parse(&entry.name).filter(|_| !entry.is_dir) {
             Some(name) if name.stage == Stage::Live => kinds.entry(name.base).or_default().push(name.kind),
             Some(_) => verifier.note(&entry.name, "left by work that was interrupted"),
+            None if entry.is_dir || !names::is_of_partition(&entry.name) => {
+                verifier.note(&entry.name, "is none of a partition's files, and not checked");
+            }
             None => {}
         }
     }
@@ -68,14 +74,14 @@ pub fn verify(disk: &dyn Disk, dir: &Path) -> io::Result<Verified> {
         (verifier.verified.start, verifier.verified.end) = (*first, *first);
     }
     for (index, base) in bases.iter().enumerate() {
-        verifier.segment(*base, index + 1 == bases.len())?;
+        verifier.segment(*base, bases.get(index + 1).copied());
     }
     for (base, kinds) in kinds {
         if kinds.contains(&Kind::ProducerSnapshot) {
-            verifier.snapshot(base)?;
+            verifier.snapshot(base);
         }
     }
-    verifier.epochs();
+    verifier.small_files();
     Ok(verifier.verified)
 }
 
@@ -134,7 +140,11 @@ impl<'a> Verifier<'a> {
         self.find(file, Some(position), what, true);
     }
 
-    fn segment(&mut self, base: Offset, is_last: bool) -> io::Result<()> {
+    fn unreadable(&mut self, file: &str, position: Option<u64>, error: &io::Error) {
+        self.find(file, position, format!("cannot be read: {error}"), true);
+    }
+
+    fn segment(&mut self, base: Offset, next: Option<Offset>) {
         let name = FileName::live(base, Kind::Log);
         let shown = name.to_string();
         if base < self.verified.end {
@@ -147,40 +157,70 @@ impl<'a> Verifier<'a> {
                 format!("the segment before ends at offset {end}; what follows was compacted, or is lost"),
             );
         }
-        let file = self.disk.open(&name.path(self.dir), OpenMode::Read)?;
-        let size = file.len()?;
+        let mut index = self.offset_index(base);
+        let opened = self.disk.open(&name.path(self.dir), OpenMode::Read);
+        let walked = match opened.and_then(|file| Ok((file.len()?, file))) {
+            Ok((size, file)) => self.batches(&shown, (file, size), base, next.is_none(), &mut index),
+            Err(error) => {
+                self.unreadable(&shown, None, &error);
+                None
+            }
+        };
+        // Of what cannot be read nobody knows where it ends: it is taken for what it should be.
+        let end = walked.unwrap_or(next.unwrap_or(base));
+        self.time_index(base, walked);
+        self.txn_index(base, walked);
+        self.verified.end = self.verified.end.max(end);
+    }
+
+    /// Looks at the batches of a file of so many bytes, and gives the offset after the last; `None` when they could not be read to
+    /// the end.
+    fn batches(
+        &mut self,
+        shown: &str,
+        (file, size): (Arc<dyn DiskFile>, u64),
+        base: Offset,
+        is_last: bool,
+        index: &mut Entries,
+    ) -> Option<Offset> {
         self.verified.bytes += size;
-        let mut index = self.offset_index(base)?;
         let mut end = base;
         let mut scan = BatchScan::over(file, size, 0, CHUNK);
         loop {
             let position = scan.position();
-            match scan.advance()? {
-                None => break,
-                Some(Ok(batch)) => {
-                    self.batch(&shown, position, &batch, &mut end, &mut index);
+            let unreadable = match scan.advance() {
+                Ok(None) => break,
+                Ok(Some(Ok(batch))) => {
+                    self.batch(shown, position, &batch, &mut end, index);
+                    continue;
                 }
-                Some(Err(error)) => {
-                    if let BatchError::LegacyMagic(_) = error
-                        && let Some(message) = scan.take_message()?
-                    {
-                        self.message(&shown, position, &message, &mut end, &mut index);
-                        continue;
+                Ok(Some(Err(error))) => {
+                    let message = match error {
+                        BatchError::LegacyMagic(_) => scan.take_message(),
+                        _ => Ok(None),
+                    };
+                    match message {
+                        Ok(Some(message)) => {
+                            self.message(shown, position, &message, &mut end, index);
+                            continue;
+                        }
+                        Ok(None) => {
+                            let left = size - position;
+                            // What a crash tears is at the end of the last segment.
+                            let what = format!("{left} bytes are no whole batch: {error}");
+                            self.find(shown, Some(position), what, !is_last);
+                            break;
+                        }
+                        Err(error) => error,
                     }
-                    let left = size - position;
-                    // What a crash tears is at the end of the last segment.
-                    let what = format!("{left} bytes are no whole batch: {error}");
-                    self.find(&shown, Some(position), what, !is_last);
-                    break;
                 }
-            }
+                Err(error) => error,
+            };
+            self.unreadable(shown, Some(position), &unreadable);
+            return None;
         }
-        let ends_at = scan.position();
-        self.index_ends(&index, ends_at, is_last);
-        self.time_index(base, end)?;
-        self.txn_index(base, end)?;
-        self.verified.end = self.verified.end.max(end);
-        Ok(())
+        self.index_ends(index, scan.position(), is_last);
+        Some(end)
     }
 
     fn batch(&mut self, file: &str, position: u64, batch: &Batch<'_>, end: &mut Offset, index: &mut Entries) {
@@ -260,8 +300,8 @@ impl<'a> Verifier<'a> {
         if count == announced { Ok(()) } else { Err(format!("{count} records instead of {announced}")) }
     }
 
-    fn offset_index(&mut self, base: Offset) -> io::Result<Entries> {
-        let (file, bytes) = self.read(base, Kind::OffsetIndex)?;
+    fn offset_index(&mut self, base: Offset) -> Entries {
+        let (file, bytes) = self.read(base, Kind::OffsetIndex);
         let mut entries: Vec<(Offset, u64)> = Vec::new();
         let mut used = 0;
         for entry in bytes.as_chunks::<OFFSET_ENTRY>().0 {
@@ -279,7 +319,7 @@ impl<'a> Verifier<'a> {
             used += OFFSET_ENTRY;
         }
         self.rest(&file, &bytes, used);
-        Ok(Entries { file, entries, at: 0 })
+        Entries { file, entries, at: 0 }
     }
 
     fn index_ends(&mut self, index: &Entries, ends_at: u64, is_last: bool) {
@@ -289,8 +329,9 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    fn time_index(&mut self, base: Offset, end: Offset) -> io::Result<()> {
-        let (file, bytes) = self.read(base, Kind::TimeIndex)?;
+    /// `end`: where the segment ends, if that is known.
+    fn time_index(&mut self, base: Offset, end: Option<Offset>) {
+        let (file, bytes) = self.read(base, Kind::TimeIndex);
         let (mut last, mut used) = (i64::MIN, 0);
         for entry in bytes.as_chunks::<TIME_ENTRY>().0 {
             let [a, b, c, d, e, f, g, h, i, j, k, l] = *entry;
@@ -299,7 +340,9 @@ impl<'a> Verifier<'a> {
             if timestamp <= last || *entry == [0; TIME_ENTRY] {
                 break;
             }
-            if offset >= end.max(base.plus(1)) {
+            if let Some(end) = end
+                && offset >= end.max(base.plus(1))
+            {
                 let what = format!("offset {offset} for time {timestamp}, but the segment ends at {end}");
                 self.find(&file, Some(used as u64), what, false);
             }
@@ -307,11 +350,10 @@ impl<'a> Verifier<'a> {
             used += TIME_ENTRY;
         }
         self.rest(&file, &bytes, used);
-        Ok(())
     }
 
-    fn txn_index(&mut self, base: Offset, end: Offset) -> io::Result<()> {
-        let (file, bytes) = self.read(base, Kind::TxnIndex)?;
+    fn txn_index(&mut self, base: Offset, end: Option<Offset>) {
+        let (file, bytes) = self.read(base, Kind::TxnIndex);
         let mut last = Offset::UNKNOWN;
         for (index, entry) in bytes.as_chunks::<TXN_ENTRY>().0.iter().enumerate() {
             let field = |at: usize| {
@@ -320,7 +362,8 @@ impl<'a> Verifier<'a> {
                 Offset(i64::from_be_bytes(number))
             };
             let (first, marker) = (field(10), field(18));
-            if entry[..2] != [0, 0] || first > marker || marker <= last || marker < base || marker >= end {
+            let is_behind = end.is_some_and(|end| marker >= end);
+            if entry[..2] != [0, 0] || first > marker || marker <= last || marker < base || is_behind {
                 let what = format!("a transaction from offset {first} to {marker} cannot be in this segment");
                 self.damage(&file, (index * TXN_ENTRY) as u64, what);
             }
@@ -329,7 +372,6 @@ impl<'a> Verifier<'a> {
         if !bytes.len().is_multiple_of(TXN_ENTRY) {
             self.note(&file, "ends within an entry");
         }
-        Ok(())
     }
 
     /// What follows the entries of an index: nothing, or the zeros of a file that is larger than what is in it.
@@ -339,31 +381,39 @@ impl<'a> Verifier<'a> {
         }
     }
 
-    fn read(&mut self, base: Offset, kind: Kind) -> io::Result<(String, Vec<u8>)> {
+    /// What is in an index; nothing if it is not there, or cannot be read.
+    fn read(&mut self, base: Offset, kind: Kind) -> (String, Vec<u8>) {
         let name = FileName::live(base, kind);
-        let bytes = match read_file(self.disk, &name.path(self.dir)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if kind != Kind::TxnIndex {
-                    self.note(&name.to_string(), "is missing; a start builds it anew");
-                }
-                Vec::new()
+        let (shown, read) = (name.to_string(), read_file(self.disk, &name.path(self.dir)));
+        let bytes = read.unwrap_or_else(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                self.unreadable(&shown, None, &error);
+            } else if kind != Kind::TxnIndex {
+                self.note(&shown, "is missing; a start builds it anew");
             }
-            result => result?,
-        };
-        Ok((name.to_string(), bytes))
+            Vec::new()
+        });
+        (shown, bytes)
     }
 
-    fn snapshot(&mut self, at: Offset) -> io::Result<()> {
+    fn snapshot(&mut self, at: Offset) {
         let name = FileName::live(at, Kind::ProducerSnapshot);
-        if let Err(error) = snapshot::decode(&read_file(self.disk, &name.path(self.dir))?) {
-            self.note(&name.to_string(), format!("{error}; a start does without it"));
+        match read_file(self.disk, &name.path(self.dir)) {
+            Err(error) => self.unreadable(&name.to_string(), None, &error),
+            Ok(bytes) => {
+                if let Err(error) = snapshot::decode(&bytes) {
+                    self.note(&name.to_string(), format!("{error}; a start does without it"));
+                }
+            }
         }
-        Ok(())
     }
 
-    fn epochs(&mut self) {
+    fn small_files(&mut self) {
         if let Err(error) = checkpoint::read_epochs(self.disk, &self.dir.join(names::LEADER_EPOCHS)) {
             self.find(names::LEADER_EPOCHS, None, error.to_string(), true);
+        }
+        if let Err(error) = checkpoint::read_partition_metadata(self.disk, self.dir) {
+            self.find(checkpoint::PARTITION_METADATA_FILE, None, error.to_string(), true);
         }
     }
 }

@@ -58,14 +58,20 @@ pub struct Claim {
     is_new: bool,
 }
 
+/// Locks a directory, which is there, against every other process.
+pub fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn DiskLock>, LogDirError> {
+    let lock = disk.lock(&dir.join(LOCK_FILE));
+    lock.map_err(|error| LogDirError::io("locking it", dir, error))?
+        .ok_or_else(|| LogDirError::Locked(dir.to_owned()))
+}
+
 impl Claim {
     /// Makes the directory when it is missing, and locks it.
     pub fn take(disk: Arc<dyn Disk>, path: &Path) -> Result<Claim, LogDirError> {
         let failed = |doing| move |error| LogDirError::io(doing, path, error);
         let is_new = disk.list(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         disk.create_dir_all(path).map_err(failed("creating it"))?;
-        let lock = disk.lock(&path.join(LOCK_FILE)).map_err(failed("locking it"))?;
-        let lock = lock.ok_or_else(|| LogDirError::Locked(path.to_owned()))?;
+        let lock = lock(&*disk, path)?;
         let properties =
             read_meta_properties(&*disk, path).map_err(failed("reading what it is formatted for"))?;
         Ok(Claim { disk, path: path.to_owned(), lock, properties, is_new })

@@ -37,6 +37,24 @@ fn the_output_is_that_of_kafkas_tool() {
     assert!(count >= 10, "{count} cases");
 }
 
+#[test]
+fn what_kafkas_tool_has_and_this_does_not_is_refused_with_the_reason() {
+    for (option, reason) in [
+        (&["--share-group-state-decoder"][..], "--share-group-state-decoder: there are no share groups yet"),
+        (&["--remote-log-metadata-decoder"], "--remote-log-metadata-decoder: there is no tiered storage"),
+        (&["--key-decoder-class", "a.B"], "--key-decoder-class: names a class of Java"),
+        (&["--value-decoder-class", "a.B"], "--value-decoder-class: names a class of Java"),
+    ] {
+        let (code, out, errors) = dump_in(&dir(), &[option, &["--files", "no-such-file.log"]].concat());
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{option:?}");
+        assert!(errors.contains(reason), "{errors}");
+    }
+    // It bounds what Kafka's tool reads at a time.
+    let (code, _, errors) = dump_in(&dir(), &["--max-message-size", "1", "00000000000000000042.log"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("No such file"), "{errors}");
+}
+
 /// A directory of a partition with one damaged byte in its segment.
 fn damaged(at: usize) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();

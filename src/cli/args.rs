@@ -201,6 +201,46 @@ pub struct DumpArgs {
     /// Show the records of __cluster_metadata, from a log of Kafka's or a snapshot
     #[arg(long)]
     pub cluster_metadata_decoder: bool,
+    /// Taken as Kafka's tool takes it; a batch is read whatever its size
+    #[arg(long, value_name = "BYTES")]
+    pub max_message_size: Option<u32>,
+    #[command(flatten)]
+    pub not_served: NotServedDecoders,
+}
+
+/// What `kafka-dump-log.sh` can show and this cannot: it is refused with the reason, and not as something unknown.
+#[derive(Debug, Args)]
+pub struct NotServedDecoders {
+    #[arg(long, hide = true)]
+    pub share_group_state_decoder: bool,
+    #[arg(long, hide = true)]
+    pub remote_log_metadata_decoder: bool,
+    #[arg(long, hide = true, value_name = "CLASS")]
+    pub key_decoder_class: Option<String>,
+    #[arg(long, hide = true, value_name = "CLASS")]
+    pub value_decoder_class: Option<String>,
+}
+
+impl NotServedDecoders {
+    /// Why the command cannot do what it is asked for, if it cannot.
+    pub fn refusal(&self) -> Option<String> {
+        let java = "names a class of Java, which cannot be loaded here; without it keys and values are shown as text";
+        let asked = [
+            (
+                self.share_group_state_decoder,
+                "--share-group-state-decoder",
+                "there are no share groups yet, and so no records of their state",
+            ),
+            (
+                self.remote_log_metadata_decoder,
+                "--remote-log-metadata-decoder",
+                "there is no tiered storage, and so no records of what lies there",
+            ),
+            (self.key_decoder_class.is_some(), "--key-decoder-class", java),
+            (self.value_decoder_class.is_some(), "--value-decoder-class", java),
+        ];
+        asked.into_iter().find(|(is_asked, ..)| *is_asked).map(|(_, option, why)| format!("{option}: {why}"))
+    }
 }
 
 #[derive(Debug, Subcommand)]

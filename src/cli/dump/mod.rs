@@ -45,6 +45,9 @@ struct Problems {
 }
 
 pub fn run(args: &DumpArgs) -> Result<(), Failure> {
+    if let Some(refusal) = args.not_served.refusal() {
+        return Err(refusal.into());
+    }
     let mut out = BufWriter::new(io::stdout().lock());
     match dump_all(args, &mut out).and_then(|()| Ok(out.flush()?)) {
         // Whoever reads has seen enough.

@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::damage::{Damage, check_offsets};
 use super::segment::Segment;
@@ -24,8 +24,11 @@ const PIECE: usize = 256 << 10;
 /// Read beyond what was asked for, because the index points somewhat before the wanted batch.
 const SLACK: usize = 8 << 10;
 
+/// How many segments without a record one read passes over.
+const EMPTY_SEGMENTS_MAX: usize = 1_000;
+
 /// A read that was planned by a view.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ColdRead {
     pub(super) segments: Arc<[Arc<Segment>]>,
     pub(super) active_size: u64,
@@ -47,19 +50,37 @@ struct First {
 }
 
 impl ColdRead {
-    /// Reads the batches, of one segment at most. Every batch is checked: what was damaged is not handed on, and fails the read
-    /// when it comes first ([`Damage`]).
+    /// Reads the batches, of one segment with records at most. Every batch is checked: what was damaged is not handed on, and
+    /// fails the read when it comes first ([`Damage`]).
+    ///
+    /// Compaction leaves empty batches. Those before the first record come with it: there are clients (librdkafka) that take an
+    /// answer without a record for one that was cut off.
     pub fn run(&self) -> io::Result<Bytes> {
-        for segment in &self.segments[segment_of(&self.segments, self.from)..] {
+        let (mut empty, mut rest) = (BytesMut::new(), self.clone());
+        let segments = &self.segments[segment_of(&self.segments, self.from)..];
+        for segment in segments.iter().take(EMPTY_SEGMENTS_MAX) {
             if segment.base() >= self.upto {
                 break;
             }
-            // A segment has nothing at or after `from` when compaction took its last records.
-            if let Some(batches) = self.read_segment(segment)? {
-                return Ok(batches);
+            match rest.read_segment(segment) {
+                // A segment has nothing at or after `from` when compaction took its last records.
+                Ok(None) => {}
+                Ok(Some(batches)) if empty.is_empty() && (batches.is_empty() || has_record(&batches)) => {
+                    return Ok(batches);
+                }
+                Ok(Some(batches)) => {
+                    empty.extend_from_slice(&batches);
+                    if batches.is_empty() || has_record(&batches) {
+                        break;
+                    }
+                    rest.max_bytes = self.max_bytes.saturating_sub(empty.len());
+                }
+                Err(error) if empty.is_empty() => return Err(error),
+                // The next read begins with it.
+                Err(_) => break,
             }
         }
-        Ok(Bytes::new())
+        Ok(empty.freeze())
     }
 
     fn read_segment(&self, segment: &Arc<Segment>) -> io::Result<Option<Bytes>> {
@@ -203,6 +224,17 @@ impl ColdRead {
             HeaderError::Io(error) => error,
         }
     }
+}
+
+/// Whether there is a record in these whole batches.
+fn has_record(mut batches: &[u8]) -> bool {
+    while let Ok(header) = BatchHeader::parse(batches) {
+        if header.record_count > 0 {
+            return true;
+        }
+        batches = batches.get(header.size_in_bytes()..).unwrap_or_default();
+    }
+    false
 }
 
 /// What Kafka wrote in an old format is no damage: no other replica has anything else.

@@ -459,7 +459,7 @@ pub(super) fn open_args(recovery_point: Offset, log_start: Offset, clean_shutdow
     }
 }
 
-fn fetch(view: &LogView, from: Offset, max: usize, upto: Offset, min_one: bool) -> Vec<u8> {
+pub(super) fn fetch(view: &LogView, from: Offset, max: usize, upto: Offset, min_one: bool) -> Vec<u8> {
     match view.read(from, max, upto, min_one).unwrap() {
         ReadPlan::Ready(parts) => parts.concat(),
         ReadPlan::Cold(read) => read.run().unwrap().to_vec(),

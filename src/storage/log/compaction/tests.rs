@@ -14,7 +14,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::super::producer_state::{Coordinated, Verified};
-use super::super::tests::{DIR, open_args, read_all};
+use super::super::tests::{DIR, fetch, open_args, read_all};
 use super::super::*;
 use super::{
     CleanError, CleanLimits, CleanStats, Cleaned, Dirt, MapLimits, Stopped, SwapError, Watch, clean,
@@ -780,4 +780,20 @@ fn small_segments_become_large_ones() {
     assert_eq!(after.segment_count(), before.segment_count());
     assert_eq!(world.log.view().segment_count(), 2);
     assert_eq!(world.records().iter().filter(|(offset, _)| *offset < stats.upto).count(), 2);
+}
+
+#[test]
+fn a_read_goes_on_to_the_first_record() {
+    let mut world = repetitive();
+    world.clean(10).unwrap().unwrap();
+    world.reopen(true);
+    let (view, last) = (world.log.view(), world.records().pop().unwrap().0);
+    let headers = |from, upto| {
+        let bytes = fetch(&view, from, 300, upto, true);
+        Batches::new(&bytes, PartialTail::Refuse).map(|batch| batch.unwrap().header).collect::<Vec<_>>()
+    };
+    for from in (0..=last.0).map(Offset) {
+        assert!(headers(from, view.log_end).iter().any(|header| header.record_count > 0), "{from}");
+        assert!(headers(from, from.plus(9)).iter().all(|header| header.next_offset() <= from.plus(9)));
+    }
 }

@@ -26,13 +26,14 @@ pub const HEADER_LEN: usize = 61;
 pub const CRC_FROM: usize = ATTRIBUTES_AT;
 /// The bytes that a batch's length field does not count: base offset and the length itself.
 pub const LOG_OVERHEAD: usize = 12;
+/// Where the leader epoch is, which the checksum does not cover.
+pub const LEADER_EPOCH_AT: usize = 12;
 /// The one format that is written; 0 and 1 are the legacy message formats.
 pub const MAGIC: i8 = 2;
 /// The mark of a batch without sequence numbers.
 pub const NO_SEQUENCE: i32 = -1;
 
 const LENGTH_AT: usize = 8;
-const LEADER_EPOCH_AT: usize = 12;
 const MAGIC_AT: usize = 16;
 const CRC_AT: usize = 17;
 const ATTRIBUTES_AT: usize = 21;
@@ -73,6 +74,8 @@ pub enum BatchError {
     OffsetRange { base_offset: Offset, last_offset_delta: i32 },
     #[error("a batch cannot have {0} records")]
     RecordCount(i32),
+    #[error("a batch is of leader epoch {found} where epoch {known} wrote")]
+    LeaderEpoch { found: LeaderEpoch, known: LeaderEpoch },
 }
 
 /// Who sets the timestamps of a batch.

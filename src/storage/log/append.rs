@@ -205,13 +205,20 @@ impl Log {
     ) -> Result<Vec<Prepared>, AppendError> {
         let log_end = self.ruler.log_end;
         let (mut next, mut prepared) = (None, Vec::new());
+        let mut epoch = self.epochs.latest().map_or(LeaderEpoch::UNKNOWN, |latest| latest.epoch);
         for batch in Batches::new(records, PartialTail::Ignore) {
             let batch = batch?;
             if batch.header.leader_epoch > up_to_epoch {
                 break;
             }
             batch.check_crc()?;
-            let first = batch.header.base_offset;
+            batch.header.check_ranges()?;
+            let (first, found) = (batch.header.base_offset, batch.header.leader_epoch);
+            if found != LeaderEpoch::UNKNOWN && found < epoch {
+                // Epochs grow. This one, which no checksum covers, would take the later ones away.
+                return Err(BatchError::LeaderEpoch { found, known: epoch }.into());
+            }
+            epoch = epoch.max(found);
             let follows = match next {
                 None => first >= log_end || self.begins_within(&batch.header),
                 Some(next) => first >= next,

@@ -2,10 +2,10 @@
 //! Must not know how the bytes are got, nor whose they are.
 //!
 //! Invariant: a batch is written only where it is what was there. Either the bytes before the part that the checksum covers, with
-//! the checksum among them, are as they are here: then it is the batch that they speak of. Or nothing is left to compare, and it is
-//! told by its place: it begins where the batch before it ended, the next sound one begins where it ends, in offsets as in bytes,
-//! and nothing of it was compacted away, there or here. In both cases it is whole and sound, committed, and of the epoch that the
-//! log knows there. What does not fit so is not written.
+//! the checksum among them and but for the leader epoch, are as they are here: then it is the batch that they speak of. Or nothing is
+//! left to compare, and it is told by its place: it begins where the batch before it ended, the next sound one begins where it ends,
+//! in offsets as in bytes, and nothing of it was compacted away, there or here. In both cases it is whole and sound, committed, and
+//! of the epoch that the log knows there. What does not fit so is not written.
 
 use std::io;
 use std::sync::Arc;
@@ -13,19 +13,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::damage::check_offsets;
+use super::damage::{EpochWatch, check_offsets};
 use super::flush::Changes;
 use super::segment::Segment;
+use super::sight::Sight;
 use super::view::LogView;
 use super::{Log, LogError};
-use crate::storage::disk::DiskFile;
 use crate::types::Offset;
-use crate::wire::batch::{BatchHeader, Batches, CRC_FROM, HEADER_LEN, PartialTail, crc_append};
-
-/// Bytes that are in memory at a time.
-const PIECE: usize = 256 << 10;
-/// Bytes of a batch that a shard may look at.
-const SMALL: u64 = 4 << 20;
+use crate::wire::batch::{BatchHeader, Batches, CRC_FROM, HEADER_LEN, LEADER_EPOCH_AT, PartialTail};
 
 /// How far a damaged segment has been looked at.
 #[derive(Clone, Debug)]
@@ -176,16 +171,22 @@ impl LogView {
         let (size, end) = (self.size_of(&progress.segment), self.end_of(&progress.segment));
         let mut sight = Sight::of(&progress.segment)?;
         let mut before = progress.at;
+        let mut epochs = EpochWatch::new(&self.epochs);
         while progress.at.position < size {
             let at = progress.at;
             let header = sight.sound_at(at.position, size)?;
-            if let Some(header) = header.filter(|header| check_offsets(header, at.next..end).is_ok()) {
-                before = at;
-                progress.at = at.behind(&header);
-                continue;
+            let lies = header.filter(|header| check_offsets(header, at.next..end).is_ok());
+            if let Some(header) = lies {
+                let next = at.behind(&header);
+                let behind = || sight.sound_at(next.position, size).ok().flatten();
+                if epochs.check(&header, behind).is_ok() {
+                    before = at;
+                    progress.at = next;
+                    continue;
+                }
             }
             // Of two whose offsets contradict each other it may be the first that is wrong.
-            progress.at = if header.is_some() { before } else { at };
+            progress.at = if header.is_some() && lies.is_none() { before } else { at };
             let beyond = self.beyond(&mut sight, &progress, at.position, (size, end))?;
             let says = BatchHeader::parse(sight.bytes(progress.at.position, HEADER_LEN)?);
             let says = says.map(|header| header.base_offset).ok();
@@ -229,7 +230,7 @@ impl LogView {
             let position = to.position + to.bytes.len() as u64;
             let len = header.size_in_bytes();
             let Some(bytes) = records.get(to.bytes.len()..to.bytes.len() + len) else { break };
-            let is_same = sight.bytes(position, CRC_FROM)? == &bytes[..CRC_FROM];
+            let is_same = is_same_batch(sight.bytes(position, CRC_FROM)?, bytes);
             to.is_whole &= header.base_offset == to.next && is_as_appended(&header);
             to.is_by_place |= !is_same;
             if position + len as u64 > size || (to.is_by_place && !to.is_whole) {
@@ -300,12 +301,6 @@ impl LogView {
         Ok(Point { position: size, next: end, ..wound.at })
     }
 
-    /// Where a segment's offsets end.
-    fn end_of(&self, segment: &Segment) -> Offset {
-        let next = self.segments.partition_point(|other| other.base() <= segment.base());
-        self.segments.get(next).map_or(self.log_end, |next| next.base())
-    }
-
     fn is_gone(&self, at: &Progress) -> Option<Looked> {
         if !self.segments.iter().any(|segment| Arc::ptr_eq(segment, &at.segment)) {
             return Some(Looked::Gone);
@@ -324,73 +319,15 @@ impl Point {
     }
 }
 
+/// Whether what is left of a header tells that it is this batch's. Of which epoch it is, the log knows.
+fn is_same_batch(left: &[u8], batch: &[u8]) -> bool {
+    let told_by = [0..LEADER_EPOCH_AT, LEADER_EPOCH_AT + 4..CRC_FROM];
+    left.len() == CRC_FROM && told_by.into_iter().all(|part| left[part.clone()] == batch[part])
+}
+
 /// A batch that compaction has been at may lack records, or say when they may go.
 fn is_as_appended(header: &BatchHeader) -> bool {
     header.record_count.checked_sub(1) == Some(header.last_offset_delta) && header.delete_horizon().is_none()
-}
-
-/// A file that is looked at by pieces, however long a batch says that it is.
-struct Sight {
-    file: Arc<dyn DiskFile>,
-    piece: Vec<u8>,
-    /// Where the piece begins.
-    start: u64,
-}
-
-impl Sight {
-    fn of(segment: &Segment) -> io::Result<Sight> {
-        Ok(Sight { file: segment.log_file().get()?, piece: Vec::new(), start: 0 })
-    }
-
-    /// At most so many bytes from `position` on, fewer at the end of the file or of a piece.
-    fn some(&mut self, position: u64, at_most: usize) -> io::Result<&[u8]> {
-        let known = position.checked_sub(self.start).and_then(|at| usize::try_from(at).ok());
-        let at = match known.filter(|at| *at < self.piece.len()) {
-            Some(at) => at,
-            None => {
-                self.piece.clear();
-                self.start = position;
-                self.file.read_into(&mut self.piece, PIECE, position)?;
-                0
-            }
-        };
-        let end = self.piece.len().min(at.saturating_add(at_most));
-        Ok(&self.piece[at..end])
-    }
-
-    /// So many bytes, fewer only at the end of the file.
-    fn bytes(&mut self, position: u64, len: usize) -> io::Result<&[u8]> {
-        if self.some(position, len)?.len() < len {
-            // It lies across two pieces.
-            self.piece.clear();
-        }
-        self.some(position, len)
-    }
-
-    /// The header of the batch there, if it is sound and ends at or before `end`.
-    fn sound_at(&mut self, position: u64, end: u64) -> io::Result<Option<BatchHeader>> {
-        let Ok(header) = BatchHeader::parse(self.bytes(position, HEADER_LEN)?) else { return Ok(None) };
-        let size = header.size_in_bytes();
-        if position + size as u64 > end || header.check_ranges().is_err() {
-            return Ok(None);
-        }
-        let (mut crc, mut done) = (0, CRC_FROM);
-        while done < size {
-            let bytes = self.some(position + done as u64, size - done)?;
-            if bytes.is_empty() {
-                return Ok(None);
-            }
-            crc = crc_append(crc, bytes);
-            done += bytes.len();
-        }
-        Ok((crc == header.crc).then_some(header))
-    }
-}
-
-/// The header of the batch there, if it is sound, and not so large that it takes long to tell.
-pub(super) fn small_sound_at(segment: &Segment, position: u64) -> io::Result<Option<BatchHeader>> {
-    let end = segment.size().min(position + SMALL);
-    Sight::of(segment)?.sound_at(position, end)
 }
 
 /// The segments of which something was written anew and not synced.

@@ -48,6 +48,7 @@ mod retention;
 mod roll;
 mod search;
 mod segment;
+mod sight;
 mod snapshots;
 mod time_index;
 mod truncate;
@@ -159,6 +160,8 @@ pub struct Log {
     truncations_now: Arc<AtomicU32>,
     failure: Option<Arc<str>>,
     recovered: Recovered,
+    /// An earlier process has known of damage in it.
+    is_suspect: bool,
     views: LogViews,
     /// The checkpoints that speak of it, and its name there: they are to say no more than what is left of it.
     checkpoints: Option<(Arc<OffsetFiles>, TopicPartition)>,

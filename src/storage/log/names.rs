@@ -40,12 +40,14 @@ pub struct FileName {
 }
 
 pub const LEADER_EPOCHS: &str = "leader-epoch-checkpoint";
+/// Ours: some of the log is known not to be what was written. Kafka does not look at it.
+pub const DAMAGED: &str = "damaged";
 
 /// Whether a file of this name belongs into the directory of a partition.
 pub fn is_of_partition(name: &str) -> bool {
     // One that was being replaced.
     let name = name.strip_suffix(".tmp").unwrap_or(name);
-    FileName::parse(name).is_some() || name == LEADER_EPOCHS || name == PARTITION_METADATA_FILE
+    FileName::parse(name).is_some() || [LEADER_EPOCHS, PARTITION_METADATA_FILE, DAMAGED].contains(&name)
 }
 
 impl Kind {

@@ -50,6 +50,7 @@ pub(super) struct Loaded {
     producers: ProducerState,
     snapshots: Snapshots,
     recovered: Recovered,
+    is_suspect: bool,
 }
 
 impl Log {
@@ -124,6 +125,7 @@ fn start_empty(place: &Arc<Place>, args: &OpenArgs) -> io::Result<Loaded> {
         producers: ProducerState::new(start),
         snapshots: Snapshots::default(),
         recovered: Recovered::default(),
+        is_suspect: false,
     })
 }
 
@@ -186,6 +188,7 @@ fn load_segments(
         producers,
         snapshots,
         recovered: recovery.outcome,
+        is_suspect: inventory.is_suspect,
     })
 }
 
@@ -237,6 +240,7 @@ fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: 
         recovered,
         producers,
         snapshots,
+        is_suspect,
     } = loaded;
     let segments: Arc<[Arc<Segment>]> = segments.into();
     let touched = snapshots.latest().is_some_and(|at| at != log_end);
@@ -281,6 +285,7 @@ fn assemble(place: Arc<Place>, config: Arc<LogConfig>, args: &OpenArgs, loaded: 
         truncations_now,
         failure: None,
         recovered,
+        is_suspect,
         views,
         checkpoints: None,
     }

@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use super::damage::{Damage, check_offsets};
+use super::damage::{Damage, EpochWatch, check_offsets};
+use super::epoch_cache::EpochCache;
 use super::segment::Segment;
-use super::view::{segment_of, shown_size};
+use super::sight::contradicts;
+use super::view::{end_of, segment_of, shown_size};
 use crate::storage::disk::DiskFile;
 use crate::types::Offset;
 use crate::wire::batch::{BatchError, BatchHeader, HEADER_LEN};
@@ -34,6 +36,7 @@ pub struct ColdRead {
     pub(super) active_size: u64,
     pub(super) log_end: Offset,
     pub(super) truncations: u32,
+    pub(super) epochs: EpochCache,
     pub(super) from: Offset,
     pub(super) max_bytes: usize,
     pub(super) upto: Offset,
@@ -45,7 +48,8 @@ struct First {
     header: BatchHeader,
     /// Where it starts in the file.
     position: u64,
-    /// Where the batch before it ended, or a bound below.
+    /// The batch before it, if that was looked at, and where that ended, or a bound below.
+    before: Option<BatchHeader>,
     after: Offset,
 }
 
@@ -96,6 +100,7 @@ impl ColdRead {
 
     fn read_from(&self, segment: &Arc<Segment>, start: u64) -> io::Result<Option<Bytes>> {
         let size = shown_size(&self.segments, self.active_size, segment);
+        let segment_end = end_of(&self.segments, segment, self.log_end);
         let file = segment.log_file().get()?;
         let wanted = self.max_bytes.max(HEADER_LEN).saturating_add(SLACK);
         let wanted = wanted.min(to_usize(size.saturating_sub(start)));
@@ -119,7 +124,7 @@ impl ColdRead {
                 }
                 Some(Err(error)) => return Err(self.damage(segment, position, error)),
             };
-            check_offsets(&header, after..self.log_end).map_err(|why| self.damage(segment, position, why))?;
+            check_offsets(&header, after..segment_end).map_err(|why| self.damage(segment, position, why))?;
             if position + header.size_in_bytes() as u64 > size {
                 let (needed, available) = (header.size_in_bytes(), to_usize(size - position));
                 return Err(self.damage(segment, position, BatchError::Truncated { needed, available }));
@@ -135,7 +140,8 @@ impl ColdRead {
                     bytes.discard_front(skip);
                     skip = 0;
                 }
-                let first = First { header, position, after };
+                let before = before.map(|(_, before)| before);
+                let first = First { header, position, before, after };
                 return self.cut(bytes, skip, &first, segment, (&*file, size)).map(Some);
             }
             before = Some((position, header));
@@ -170,6 +176,8 @@ impl ColdRead {
         let read_to = first.position + bytes.len().saturating_sub(skip) as u64;
         file.will_read(read_to, PIECE.min(self.max_bytes).min(to_usize(size.saturating_sub(read_to))));
         let (mut end, mut after) = (skip, first.after);
+        let segment_end = end_of(&self.segments, segment, self.log_end);
+        let mut epochs = EpochWatch::behind(&self.epochs, first.before.as_ref());
         while let Some(Ok(header)) = bytes.rest(end).map(BatchHeader::parse) {
             let next = end + header.size_in_bytes();
             if end > skip && (header.last_offset() >= self.upto || next - skip > budget || next > bytes.len())
@@ -177,7 +185,13 @@ impl ColdRead {
                 break;
             }
             let checked = header.check_crc(bytes.rest(end).unwrap_or_default());
-            match checked.and_then(|()| check_offsets(&header, after..self.log_end)) {
+            let checked = checked.and_then(|()| check_offsets(&header, after..segment_end));
+            let behind = || match bytes.rest(next).map(BatchHeader::parse) {
+                Some(Ok(behind)) => Some(behind),
+                _ => header_at(file, first.position + (next - skip) as u64, size).ok()?,
+            };
+            let checked = checked.and_then(|()| check_gap(&header, after, behind));
+            match checked.and_then(|()| epochs.check(&header, behind)) {
                 Ok(()) if is_beyond => return Ok(Bytes::new()),
                 Ok(()) => (end, after) = (next, header.next_offset()),
                 Err(why) if end == skip => return Err(self.damage(segment, first.position, why)),
@@ -235,6 +249,19 @@ fn has_record(mut batches: &[u8]) -> bool {
         batches = batches.get(header.size_in_bytes()..).unwrap_or_default();
     }
     false
+}
+
+/// Compaction leaves gaps. But perhaps the base offset is not what it was: then the next batch begins before this one ends.
+fn check_gap(
+    header: &BatchHeader,
+    after: Offset,
+    behind: impl FnOnce() -> Option<BatchHeader>,
+) -> Result<(), BatchError> {
+    if header.base_offset == after || !behind().is_some_and(|behind| contradicts(header, &behind, after)) {
+        return Ok(());
+    }
+    let BatchHeader { base_offset, last_offset_delta, .. } = *header;
+    Err(BatchError::OffsetRange { base_offset, last_offset_delta })
 }
 
 /// What Kafka wrote in an old format is no damage: no other replica has anything else.

@@ -10,15 +10,18 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::batch_scan::BatchScan;
 use super::config::LogConfig;
+use super::damage::check_offsets;
 use super::indexing::Indexing;
 use super::lazy_file::Place;
-use super::names::{FileName, Kind, Stage, is_of_partition};
+use super::names::{DAMAGED, FileName, Kind, Stage, is_of_partition};
 use super::read::{HeaderWalk, header_at};
 use super::segment::Segment;
+use super::sight::Sight;
 use super::view::segment_of;
 use crate::storage::Foreign;
 use crate::types::{LeaderEpoch, Offset};
@@ -49,13 +52,16 @@ pub(super) struct Inventory {
     pub segments: BTreeMap<Offset, Vec<Kind>>,
     pub snapshots: Vec<Offset>,
     pub foreign: Foreign,
+    /// An earlier process knew of damage.
+    pub is_suspect: bool,
 }
 
 /// Finishes or undoes interrupted work and lists what is there.
 pub(super) fn take_inventory(place: &Arc<Place>) -> io::Result<Inventory> {
     let (mut live, mut cleaned, mut swaps) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut changed, mut foreign) = (false, Vec::new());
+    let (mut changed, mut is_suspect, mut foreign) = (false, false, Vec::new());
     for entry in place.disk.list(&place.dir())? {
+        is_suspect |= entry.name == DAMAGED;
         let Some(name) = FileName::parse(&entry.name).filter(|_| !entry.is_dir) else {
             if entry.is_dir || !is_of_partition(&entry.name) {
                 foreign.push(entry.name);
@@ -84,7 +90,7 @@ pub(super) fn take_inventory(place: &Arc<Place>) -> io::Result<Inventory> {
     if changed {
         place.sync()?;
     }
-    Ok(Inventory { foreign: foreign.into_iter().collect(), ..inventory })
+    Ok(Inventory { foreign: foreign.into_iter().collect(), is_suspect, ..inventory })
 }
 
 /// Puts complete compacted segments in the place of the live ones that they cover.
@@ -222,7 +228,7 @@ impl<'a> Recovery<'a> {
         let mut walk = HeaderWalk::new(last, start)?;
         loop {
             match walk.advance() {
-                Ok(Some((_, header))) if header.base_offset >= end => {
+                Ok(Some((_, header))) if header.base_offset >= end && last.spans(header.last_offset()) => {
                     (end, epoch) = (header.next_offset(), Some(header.leader_epoch));
                 }
                 Ok(None) if walk.position() == last.size() => return Ok(Some((end, epoch))),
@@ -273,7 +279,9 @@ impl<'a> Recovery<'a> {
             }
             let start = if index == first { resume_point(&segment, recovery_point)? } else { Resume::ANEW };
             end = end.max(segment.base());
-            let scan = Scan { start, expect: end, epoch };
+            // What says that it reaches into the next segment is not what was written, and that one is not in its way.
+            let next = self.segments.get(index + 1).map_or(Offset(i64::MAX), |next| next.base());
+            let scan = Scan { start, within: end..next, epoch };
             let checked = self.check_segment(&segment, scan, &mut met)?;
             (end, epoch) = (checked.end, checked.epoch);
             let cut = segment.size() - checked.position;
@@ -300,7 +308,7 @@ impl<'a> Recovery<'a> {
         scan: Scan,
         met: &mut impl FnMut(&BatchHeader),
     ) -> io::Result<Checked> {
-        let Scan { start, expect, epoch } = scan;
+        let Scan { start, within, epoch } = scan;
         let mut indexing = Indexing::new(self.config);
         let from = match start.after {
             Some(entry) => {
@@ -318,15 +326,19 @@ impl<'a> Recovery<'a> {
             }
         };
         self.scanned_from = Some(self.scanned_from.map_or(from, |earlier| earlier.min(from)));
-        let mut checked = Checked { position: start.position, end: expect.max(from), epoch };
+        let mut checked = Checked { position: start.position, end: within.start.max(from), epoch };
         let mut batches = BatchScan::new(segment, start.position, SCAN_CHUNK)?;
+        let mut sight = Sight::of(segment)?;
         while let Some(batch) = batches.advance()? {
             let Ok(batch) = batch else { break };
             let header = &batch.header;
-            let follows = header.base_offset >= checked.end
+            let follows = check_offsets(header, checked.end..within.end).is_ok()
                 && segment.spans(header.last_offset())
                 && (header.leader_epoch >= checked.epoch || header.leader_epoch < LeaderEpoch::ZERO);
-            if !follows || batch.check_crc().is_err() {
+            if !follows
+                || batch.check_crc().is_err()
+                || sight.is_contradicted(header, checked.position, segment.size(), checked.end)?
+            {
                 break;
             }
             indexing.note(segment, checked.position, header)?;
@@ -362,10 +374,11 @@ impl Resume {
     const ANEW: Resume = Resume { position: 0, after: None, size_of_last: 0 };
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Scan {
     start: Resume,
-    expect: Offset,
+    /// The offsets that what is checked may have.
+    within: Range<Offset>,
     epoch: LeaderEpoch,
 }
 

@@ -55,8 +55,14 @@ impl Log {
             Some(first) => first,
             None => {
                 let file = segment.log_file().get()?;
-                let Some(header) = header_at(&*file, 0, segment.size())? else { return Ok(0) };
-                *self.active.first_timestamp.insert(header.max_timestamp)
+                let first = match header_at(&*file, 0, segment.size()) {
+                    Ok(None) => return Ok(0),
+                    Ok(Some(header)) => header.max_timestamp,
+                    // It is damaged, which is for readers to find.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => TimestampMs::NONE,
+                    Err(error) => return Err(error),
+                };
+                *self.active.first_timestamp.insert(first)
             }
         };
         let (from, to) =

@@ -12,9 +12,9 @@ use super::config::LogConfig;
 use super::lazy_file::Place;
 use super::names::{FileName, Kind};
 use super::producer_state::{ProducerState, snapshot};
-use super::read::HeaderWalk;
 use super::segment::Segment;
-use super::view::segment_of;
+use super::sight::Headers;
+use super::view::{end_of, segment_of};
 use crate::fault::{self, Fault};
 use crate::storage::disk::{OpenMode, read_file};
 use crate::types::{Offset, TimestampMs};
@@ -130,11 +130,13 @@ pub(super) struct Replay<'a> {
 }
 
 impl Replay<'_> {
+    /// What is damaged says nothing of producers, and keeps no log from being opened or cut.
     fn replay(&self, state: &mut ProducerState) -> io::Result<()> {
         let from = state.end();
         for segment in &self.segments[segment_of(self.segments, from)..] {
             let mut last_aborted = segment.txn_index.last_offset()?;
-            let mut walk = HeaderWalk::new(segment, segment.search_from(from)?)?;
+            let within = segment.base()..end_of(self.segments, segment, Offset(i64::MAX));
+            let mut walk = Headers::new(segment, segment.search_from(from)?, within)?;
             while let Some((position, header)) = walk.advance()? {
                 if header.base_offset >= self.log_end {
                     return Ok(());
@@ -142,7 +144,7 @@ impl Replay<'_> {
                 if header.last_offset() < from || !header.has_producer_id() {
                     continue;
                 }
-                let body = body_for_replay(segment, position, &header)?;
+                let Some(body) = body_for_replay(segment, position, &header)? else { continue };
                 let completed = state.replay(&header, &body).map_err(|error| {
                     let what = format!("{} at {position}: {error}", segment.log_file().path().display());
                     io::Error::new(io::ErrorKind::InvalidData, what)
@@ -160,13 +162,13 @@ impl Replay<'_> {
     }
 }
 
-/// The records of control batches; nothing for others, whose headers say enough.
-fn body_for_replay(segment: &Segment, position: u64, header: &BatchHeader) -> io::Result<Vec<u8>> {
+/// The records of control batches; of others nothing, for their headers say enough. `None`: they are not what was written.
+fn body_for_replay(segment: &Segment, position: u64, header: &BatchHeader) -> io::Result<Option<Vec<u8>>> {
     if !header.is_control() {
-        return Ok(Vec::new());
+        return Ok(Some(Vec::new()));
     }
-    let len = header.size_in_bytes() - HEADER_LEN;
-    segment.log_file().get()?.read_vec(len, position + HEADER_LEN as u64)
+    let mut batch = segment.log_file().get()?.read_vec(header.size_in_bytes(), position)?;
+    Ok(header.check_crc(&batch).is_ok().then(|| batch.split_off(HEADER_LEN)))
 }
 
 #[cfg(test)]

@@ -17,7 +17,8 @@ use thiserror::Error;
 
 use super::append::AppendError;
 use super::read::HeaderWalk;
-use super::truncate::{Doomed, position_of};
+use super::sight::CutPoint;
+use super::truncate::Doomed;
 use super::view::{LogView, ReadError, ReadPlan, segment_of};
 use super::{Log, LogError, Ruler};
 use crate::storage::disk;
@@ -288,9 +289,12 @@ fn read_from(source: &LogView, from: Offset, max_bytes: usize) -> Result<Bytes, 
 
 /// How much there is of batches at or after an offset.
 fn size_from(source: &LogView, from: Offset) -> io::Result<u64> {
+    if from >= source.log_end {
+        return Ok(0);
+    }
     let segments = &source.segments[segment_of(&source.segments, from)..];
     let all: u64 = segments.iter().map(|segment| segment.size()).sum();
-    Ok(if from < source.log_end { all.saturating_sub(position_of(&segments[0], from)?) } else { 0 })
+    Ok(all.saturating_sub(CutPoint::of(&segments[0], from, source.end_of(&segments[0]))?.position))
 }
 
 /// Fails if there are batches at or after an offset, or should be: a file may be shorter than it was made.

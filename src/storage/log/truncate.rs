@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::lazy_file::Place;
 use super::names::{FileName, Kind, Stage};
 use super::producer_state::ProducerState;
-use super::read::HeaderWalk;
 use super::segment::Segment;
+use super::sight::{CutPoint, Headers};
 use super::snapshots::Replay;
 use super::time_index::TimestampOffset;
 use super::view::segment_of;
@@ -95,8 +95,9 @@ impl Log {
         let keep = segment_of(&self.segments, offset);
         let last = self.segments[keep].clone();
         let doomed = self.segments[keep + 1..].to_vec();
+        let end = doomed.first().map_or(self.ruler.log_end, |next| next.base());
         self.segments = self.segments[..=keep].into();
-        let position = position_of(&last, offset)?;
+        let CutPoint { position, is_behind_damage } = CutPoint::of(&last, offset, end)?;
         self.epoch_changes.note_if(self.epochs.truncate_from_end(offset));
         let Ruler { log_start, high_watermark, flushed, .. } = self.ruler;
         self.draw(Ruler {
@@ -109,8 +110,15 @@ impl Log {
         last.truncate(offset, position)?;
         self.forget_producers(offset, now)?;
         self.cut_changes.note();
-        find_max_timestamp(&last)?;
+        find_max_timestamp(&last, offset)?;
         self.active = Active::new(now);
+        if is_behind_damage {
+            // What comes now is found, whatever the bytes before it say of themselves.
+            match self.roll(offset, now) {
+                Err(error) if !disk::is_full(&error) => return Err(error),
+                _ => {}
+            }
+        }
         self.note_emptied()
     }
 
@@ -233,26 +241,11 @@ impl Log {
     }
 }
 
-/// Where the batch that holds `offset`, or follows it, starts.
-pub(super) fn position_of(segment: &Segment, offset: Offset) -> io::Result<u64> {
-    if offset <= segment.base() {
-        // Also when no batch of it can be read.
-        return Ok(0);
-    }
-    let mut walk = HeaderWalk::new(segment, segment.search_from(offset)?)?;
-    while let Some((position, header)) = walk.advance()? {
-        if header.last_offset() >= offset {
-            return Ok(position);
-        }
-    }
-    Ok(segment.size())
-}
-
 /// Looks up the largest timestamp of a segment that was cut: its time index no longer ends with that.
-fn find_max_timestamp(segment: &Segment) -> io::Result<()> {
+fn find_max_timestamp(segment: &Segment, end: Offset) -> io::Result<()> {
     segment.forget_max_timestamp();
     let mut max = segment.max_timestamp()?;
-    let mut walk = HeaderWalk::new(segment, segment.search_from(max.offset)?)?;
+    let mut walk = Headers::new(segment, segment.search_from(max.offset)?, segment.base()..end)?;
     while let Some((_, header)) = walk.advance()? {
         if header.newest_timestamp() > max.timestamp {
             max = TimestampOffset { timestamp: header.newest_timestamp(), offset: header.last_offset() };

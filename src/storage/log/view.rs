@@ -83,6 +83,7 @@ impl LogView {
             active_size: self.active_size,
             log_end: self.log_end,
             truncations: self.truncations,
+            epochs: self.epochs.clone(),
             from,
             max_bytes,
             upto,
@@ -93,6 +94,11 @@ impl LogView {
     /// How much of a segment this shows.
     pub(super) fn size_of(&self, segment: &Arc<Segment>) -> u64 {
         shown_size(&self.segments, self.active_size, segment)
+    }
+
+    /// Where a segment's offsets end.
+    pub(super) fn end_of(&self, segment: &Segment) -> Offset {
+        end_of(&self.segments, segment, self.log_end)
     }
 
     /// Whether the log was cut since. Memory and files are those of the log as it is, so what is read may then be what it got
@@ -130,6 +136,12 @@ impl LogView {
 pub(super) fn shown_size(segments: &[Arc<Segment>], active_size: u64, segment: &Arc<Segment>) -> u64 {
     let is_active = segments.last().is_some_and(|last| Arc::ptr_eq(last, segment));
     if is_active { segment.size().min(active_size) } else { segment.size() }
+}
+
+/// Where the offsets of one of these segments of a log end.
+pub(super) fn end_of(segments: &[Arc<Segment>], segment: &Segment, log_end: Offset) -> Offset {
+    let next = segments.partition_point(|other| other.base() <= segment.base());
+    segments.get(next).map_or(log_end, |next| next.base())
 }
 
 /// The index of the segment that holds `offset`, or would.

@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use super::super::batch_scan::BatchScan;
 use super::super::config::LogConfig;
-use super::super::damage::Damage;
+use super::super::damage::{Damage, Sequence};
 use super::super::indexing::Indexing;
 use super::super::names::Stage;
 use super::super::segment::Segment;
@@ -154,7 +154,11 @@ impl Pass<'_> {
         for segment in view.segments[first..].iter().take_while(|segment| segment.base() < dirt.upto) {
             let start = segment.search_from(dirt.from).map_err(CleanError::Read)?;
             let mut scan = self.scan(segment, start)?;
+            let mut sequence = Sequence::of(segment, view);
             while let Some((position, batch)) = next(&mut scan, segment, self.basis, self.watch)? {
+                sequence
+                    .check(position, &batch)
+                    .map_err(|why| self.basis.damaged(segment, position, why.into()))?;
                 let full_at = self.map_batch(&batch, dirt.from, &mut map, &mut transactions);
                 let full_at = full_at.map_err(|why| self.basis.damaged(segment, position, why))?;
                 if let Some(upto) = full_at {
@@ -173,7 +177,6 @@ impl Pass<'_> {
         map: &mut OffsetMap,
         transactions: &mut Transactions,
     ) -> Result<Option<Offset>, DamagedBatch> {
-        batch.check_crc()?;
         let header = &batch.header;
         if header.is_control() {
             let body = unpacked(batch, &mut self.scratch)?;
@@ -238,14 +241,14 @@ impl Pass<'_> {
         let view = &self.basis.view;
         let last = group.iter().rposition(|segment| segment.size() > 0);
         for (index, segment) in group.iter().enumerate() {
-            let next_segment = view.segments.partition_point(|other| other.base() <= segment.base());
-            let end = view.segments.get(next_segment).map_or(view.log_end, |next| next.base());
+            let end = view.end_of(segment);
             transactions.add(view.collect_aborted(segment.base(), end).map_err(CleanError::Read)?);
             let mut scan = self.scan(segment, 0)?;
+            let mut sequence = Sequence::of(segment, view);
             while let Some((position, batch)) = next(&mut scan, segment, self.basis, self.watch)? {
                 let ends_group = Some(index) == last && position + batch.bytes.len() as u64 == segment.size();
                 let damaged = |why| self.basis.damaged(segment, position, why);
-                batch.check_crc().map_err(|error| damaged(error.into()))?;
+                sequence.check(position, &batch).map_err(|why| damaged(why.into()))?;
                 let judged = terms.judge(&batch, ends_group, transactions, &mut self.scratch);
                 let written = sink.take(&batch, judged.map_err(damaged)?).map_err(CleanError::Write)?;
                 if written > 0 {

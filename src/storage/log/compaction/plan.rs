@@ -143,7 +143,11 @@ fn is_overdue(dirty: &[Arc<Segment>], config: &LogConfig, now: TimestampMs) -> i
     let since = now.0.saturating_sub(config.max_compaction_lag_ms.max(0));
     for segment in dirty {
         let file = segment.log_file().get()?;
-        let first = header_at(&*file, 0, segment.size())?.map(|header| header.max_timestamp.0);
+        let first = match header_at(&*file, 0, segment.size()) {
+            // It is damaged: that shows when it is read, whenever that is.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => continue,
+            first => first?.map(|header| header.max_timestamp.0),
+        };
         if first.is_some_and(|first| first > 0 && first < since) {
             return Ok(true);
         }

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::super::compaction::{CleanLimits, Cleaned, MapLimits, Stopped, SwapError, Watch, clean};
 use super::super::damage::Damage;
 use super::super::names::{FileName, Kind};
+use super::super::sight::PIECE;
 use super::super::tests::{DIR, batch, open_args, placed, read_all};
 use super::super::{LogConfig, Origin, ReadPlan};
 use super::*;

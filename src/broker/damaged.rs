@@ -21,7 +21,7 @@ pub(super) enum Rebuild {
     None,
     /// It is to be cut as soon as there is somebody to fetch from.
     Due,
-    /// It has been cut, and lacks what is committed.
+    /// It has been cut, or is whole, and lacks what is committed.
     Behind,
     /// It has what is committed, and the cluster is told.
     Complete,
@@ -50,7 +50,7 @@ impl Hosted {
         mended.unwrap_or(Err(Unfit::Gone))
     }
 
-    /// Follows, with records that cannot be trusted: those that are damaged and what follows them are to come from the leader.
+    /// Follows, while the cluster does without it: what is damaged and what follows it is to come from the leader.
     pub(super) fn rebuild(&mut self, term: Term, desk: &mut Desk) {
         let is_new_term = match &self.role {
             HostedRole::Following(following) => following.core.leader_epoch() < term.leader_epoch,
@@ -63,7 +63,9 @@ impl Hosted {
             Rebuild::Behind | Rebuild::Complete => has_leader && is_new_term && self.log.is_damaged(),
         };
         if begins {
-            if let Err(error) = self.begin_rebuild(term, desk) {
+            let is_whole = !self.log.is_damaged() && !self.log.is_suspect();
+            let begun = if is_whole { self.keep_whole(desk) } else { self.begin_rebuild(term, desk) };
+            if let Err(error) = begun {
                 return self.note_failure(&error, desk.now.monotonic);
             }
         } else if self.rebuild == Rebuild::None {
@@ -73,6 +75,15 @@ impl Hosted {
             self.rebuild = Rebuild::Behind;
         }
         self.follow(term, desk);
+    }
+
+    /// Nothing is wrong with it: its directory was away when the cluster gave it up, or it has been put right since. It lacks what came
+    /// meanwhile, at most.
+    fn keep_whole(&mut self, desk: &mut Desk) -> Result<(), LogError> {
+        self.log.note_whole()?;
+        self.rebuild = Rebuild::Behind;
+        desk.outbox.repair(Repair::Begun(self.partition.id));
+        Ok(())
     }
 
     fn begin_rebuild(&mut self, term: Term, desk: &mut Desk) -> Result<(), LogError> {

@@ -163,15 +163,65 @@ fn a_damaged_leader_follows_whoever_leads_now_and_has_its_records_from_there() {
     assert_eq!((whole(&damaged), damaged.ends().3), (whole(&other), 25));
 }
 
+/// An earlier process knew where, and had told the cluster that it gives it up.
 #[test]
 fn a_replica_of_which_it_is_not_known_where_the_damage_is_begins_anew() {
     let (mut leader, mut follower) = stored();
+    damage(&follower, second_segment(&follower));
+    follower.partition.view().mark_damaged().unwrap();
+    follower.rig.flush();
+    // What was flushed is not looked through after that.
+    follower.rig.checkpoints().write_all();
+    follower.disk.crash(1);
+    let mut follower = follower.again(config(), rebuild(-1, 2));
+    assert_eq!(follower.ends().3, 24, "without a leader nothing is given away");
     leader.assume(lead_of(&[1, 2], 2, &[1]));
     follower.assume(rebuild(1, 2));
     assert_eq!(follower.ends(), (0, 0, 0, 0));
     settle(&mut follower, &mut leader);
     assert_eq!(repairs(&mut follower), [Repair::Begun(P), Repair::Rebuilt(P, DIRECTORY_ID)]);
     assert_eq!(whole(&follower), whole(&leader));
+    // That was it. When it is given up again, for its directory was away, it keeps what it has.
+    let mut follower = follower.again(config(), rebuild(1, 3));
+    assert_eq!(follower.ends().3, 24);
+    leader.assume(lead_of(&[1, 2], 3, &[1]));
+    settle(&mut follower, &mut leader);
+    assert_eq!(repairs(&mut follower), [Repair::Begun(P), Repair::Rebuilt(P, DIRECTORY_ID)]);
+}
+
+/// Its directory was missing at a start, so the cluster has it nowhere.
+#[test]
+fn a_replica_that_was_only_away_keeps_what_it_has_and_gets_the_rest() {
+    let (mut leader, follower) = stored();
+    let before = whole(&follower);
+    leader.assume(lead_of(&[1, 2], 2, &[1]));
+    let _ = produce(&mut leader, Acks::Leader, &["while it was away"]);
+    leader.rig.flush();
+    let mut follower = follower.again(config(), rebuild(1, 2));
+    assert_eq!((whole(&follower), follower.ends().3), (before, 24));
+    let Wants::Fetch(asked) = follower.wants[&NodeId(1)] else { panic!("it fetches") };
+    assert_eq!(asked.offset, Offset(24));
+    settle(&mut follower, &mut leader);
+    assert_eq!(repairs(&mut follower), [Repair::Begun(P), Repair::Rebuilt(P, DIRECTORY_ID)]);
+    assert_eq!((whole(&follower), follower.ends().3), (whole(&leader), 25));
+    assert!(follower.rig.directory.is_online());
+}
+
+/// It was about to be given up, and then was put right: it is like any other.
+#[test]
+fn what_was_put_right_is_not_suspected_any_more() {
+    let (mut damaged, other) = stored();
+    let base = second_segment(&damaged);
+    damage(&damaged, base);
+    find(&mut damaged, base);
+    damaged.partition.view().mark_damaged().unwrap();
+    let is_marked = |node: &Node| {
+        node.disk.list(Path::new("/data/topic1-0")).unwrap().iter().any(|entry| entry.name == "damaged")
+    };
+    assert_eq!(mend(&mut damaged, &[]), LOST);
+    assert!(is_marked(&damaged));
+    assert_eq!(mend(&mut damaged, &[&other]), MENDED);
+    assert!(!is_marked(&damaged));
 }
 
 /// Taken back and given up again, of which only the end is seen here: it stayed given up for ever.
@@ -227,6 +277,8 @@ fn a_cut_removes_no_files_on_the_shard() {
     };
     let segments = follower.partition.view().segment_count();
     assert_eq!(deleted(&follower), 0);
+    damage(&follower, 0);
+    assert_eq!(find(&mut follower, 0), [Repair::Damaged(P)]);
     leader.assume(lead_of(&[1, 2], 2, &[1]));
     follower.assume(rebuild(1, 2));
     assert_eq!(deleted(&follower), segments);
@@ -421,6 +473,52 @@ fn what_is_larger_than_an_answer_is_asked_for_until_it_is_whole() {
     wipe(&damaged);
     assert_eq!(find(&mut damaged, base), [Repair::Damaged(P)]);
     assert_eq!(mend(&mut damaged, &[&other]), LOST);
+}
+
+/// Damage of any size up to the largest batches that a topic takes, and across where two of them meet.
+#[test]
+fn what_is_damaged_may_be_as_large_as_the_largest_batches() {
+    const LARGE: usize = 5 << 20;
+    let config = LogConfig { segment_bytes: 1 << 30, max_message_bytes: 6 << 20, ..LogConfig::default() };
+    let (mut leader, mut follower) = pair(config);
+    let (small, large) = ("v".repeat(700 << 10), "w".repeat(LARGE));
+    for value in [&large, &large, &small, &small, &small, &small, &small, &small, &small, &small] {
+        let _ = produce(&mut leader, Acks::All, &[value]);
+        settle(&mut follower, &mut leader);
+    }
+    for node in [&mut leader, &mut follower] {
+        node.rig.pass(100_000);
+        node.hear();
+    }
+    let before = stored_file(&follower, 0);
+    let file =
+        follower.disk.open(&Path::new("/data/topic1-0/00000000000000000000.log"), OpenMode::Write).unwrap();
+    // Within one batch, across two, and over many.
+    for (from, to) in [
+        (70, 71),
+        (1000, LARGE - 1000),
+        (LARGE - 100, LARGE + 1000),
+        (0, 2 * LARGE),
+        (2 * LARGE, 2 * LARGE + (5 << 20)),
+    ] {
+        file.write_all_at(&[IoSlice::new(&vec![0; to - from])], from as u64).unwrap();
+        let at = i64::from(from >= 2 * LARGE) * 2;
+        let found: Vec<Repair> = (at..10)
+            .flat_map(|at| match read_at(&follower.partition, at) {
+                Ok(_) => Vec::new(),
+                Err(ReadRefused::Io(error)) => {
+                    follower.partition.note_unreadable(&error);
+                    follower.rig.pump();
+                    repairs(&mut follower)
+                }
+                Err(error) => panic!("{error:?}"),
+            })
+            .collect();
+        assert!(!found.is_empty(), "{from}..{to}");
+        let Outcome { mended, left, .. } = mend(&mut follower, &[&leader]);
+        assert!(mended > 0 && left == 0, "{from}..{to}");
+        assert!(stored_file(&follower, 0) == before, "{from}..{to}");
+    }
 }
 
 /// A directory that is out of service has none: else it would be looked at for ever.

@@ -25,8 +25,8 @@ use crate::wire::messages::follower_fetch::FollowerFetchRequest;
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// How much of its records is asked for at a time; at least a batch comes.
 const FETCH_BYTES: i32 = 1 << 20;
-/// At most so much is written at once.
-const WOUND_BYTES_MAX: usize = 4 << 20;
+/// So much may be written at once, or two of the largest batches of the topic: damage can lie across where they meet.
+const WOUND_BYTES_MAX: usize = 16 << 20;
 /// So many places are put right in one attempt at most, and so many left as they are: others have their turn.
 const MENDED_MAX: usize = 1_000;
 const LEFT_MAX: usize = 100;
@@ -107,6 +107,9 @@ impl Mender {
             return Outcome::default();
         }
         work.tell();
+        if work.outcome.left == 0 && !work.outcome.is_cut_short {
+            work.note_whole().await;
+        }
         work.outcome
     }
 }
@@ -138,6 +141,14 @@ impl Work<'_> {
         let Outcome { mended, left, .. } = self.outcome;
         self.outcome.is_cut_short |= mended >= MENDED_MAX || clock::monotonic() >= self.ends_at;
         self.outcome.is_cut_short || left >= LEFT_MAX
+    }
+
+    /// It may have been about to be given up.
+    async fn note_whole(&self) {
+        let view = self.partition.view();
+        if let Err(error) = blocking(move || view.clear_mark()).await {
+            tracing::debug!(partition = %self.partition.name, "cannot note that it is whole: {error}");
+        }
     }
 
     fn leave(&mut self, from: Offset, is_lost: bool, why: String) {
@@ -187,6 +198,8 @@ impl Work<'_> {
         from: Offset,
     ) -> Option<Result<Patch, Unfit>> {
         let (mut records, mut next) = (Bytes::new(), from);
+        let largest = self.partition.log_config().max_message_bytes as usize;
+        let most = WOUND_BYTES_MAX.max(largest.saturating_mul(2));
         loop {
             let more = self.fetch(source, next.max(self.partition.view().log_start)).await?;
             if more.is_empty() {
@@ -196,9 +209,7 @@ impl Work<'_> {
             let (view, asked, offered) = (self.partition.view(), wound.clone(), records.clone());
             let patch = match blocking(move || view.patch(&asked, &offered)).await {
                 Ok(Ok(patch)) => patch,
-                Ok(Err(Unfit::Short { next: onwards, len }))
-                    if onwards > next && records.len() < WOUND_BYTES_MAX =>
-                {
+                Ok(Err(Unfit::Short { next: onwards, len })) if onwards > next && records.len() < most => {
                     next = onwards;
                     records.truncate(len);
                     continue;

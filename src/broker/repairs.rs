@@ -7,6 +7,7 @@
 //! known to have; a partition is tried once at a time, and few are at the same time.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +15,11 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::{mpsc, watch};
 
+use super::blocking::blocking;
 use super::clock;
 use super::lifecycle::Lifecycle;
 use super::mending::{Attempt, Mender, Outcome};
+use super::partitions::Partitions;
 use crate::metadata::Image;
 use crate::metadata::topics::{PartitionRegistration, can_do_without, is_nowhere};
 use crate::types::{DirectoryId, MonotonicMs, NodeId, TopicIdPartition, directory_id};
@@ -307,14 +310,14 @@ pub async fn run(
         }
         let due = repairs.due(me, &image, now);
         if due != Due::default() {
-            let lifecycle = lifecycle.clone();
-            under_way.push(Box::pin(async move { Ended::Telling(tell(due, &lifecycle).await) }));
+            let (lifecycle, partitions) = (lifecycle.clone(), mender.partitions.clone());
+            under_way.push(Box::pin(async move { Ended::Telling(tell(due, &lifecycle, &partitions).await) }));
         }
     }
 }
 
 /// Comes with those that were given up; `None`: something was not told.
-async fn tell(due: Due, lifecycle: &Lifecycle) -> Option<Vec<TopicIdPartition>> {
+async fn tell(due: Due, lifecycle: &Lifecycle, partitions: &Partitions) -> Option<Vec<TopicIdPartition>> {
     let Due { give_up, take_back } = due;
     if !take_back.is_empty()
         && let Err(error) = lifecycle.take_back(take_back).await
@@ -325,8 +328,19 @@ async fn tell(due: Due, lifecycle: &Lifecycle) -> Option<Vec<TopicIdPartition>> 
     if give_up.is_empty() {
         return Some(give_up);
     }
+    if let Err(error) = mark(&give_up, partitions).await {
+        tracing::warn!("Could not note that replicas are damaged: {error}");
+        return None;
+    }
     let given_up = lifecycle.give_up(give_up).await;
     given_up.inspect_err(|error| tracing::warn!("Could not give up damaged replicas: {error}")).ok()
+}
+
+/// Notes beside their logs that replicas are damaged. When the cluster has them nowhere after a restart, that alone tells them from
+/// those whose directories were away.
+async fn mark(damaged: &[TopicIdPartition], partitions: &Partitions) -> io::Result<()> {
+    let here: Vec<_> = damaged.iter().filter_map(|id| partitions.get(id)).collect();
+    blocking(move || here.iter().try_for_each(|partition| partition.view().mark_damaged())).await
 }
 
 #[cfg(test)]

@@ -49,6 +49,20 @@ impl Node {
         Node { id, rig, disk, partition, wants, routes, proposals }
     }
 
+    /// Starts again on what its disk has.
+    pub(super) fn again(self, config: LogConfig, role: RoleSpec) -> Node {
+        let (id, disk) = (self.id, self.disk.clone());
+        drop(self);
+        disk.kill();
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let mut rig = Rig::on_node(id, shared, Path::new("/data"));
+        let partition = rig.host_again(P, config, role);
+        let (wants, routes, proposals) = Default::default();
+        let mut node = Node { id, rig, disk, partition, wants, routes, proposals };
+        node.hear();
+        node
+    }
+
     pub(super) fn assume(&mut self, role: RoleSpec) {
         self.rig.tell(Message::Assume(P, role));
         self.hear();

@@ -127,6 +127,8 @@ pub enum OpenError {
          is out of service"
     )]
     AnnouncedCopyAlone,
+    #[error("there is another log of it, and it is not certain that it would not be found again")]
+    Twin,
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -144,7 +146,8 @@ impl OpenError {
             | OpenError::Elsewhere
             | OpenError::NotWhereNamed
             | OpenError::CopyAlone
-            | OpenError::AnnouncedCopyAlone => false,
+            | OpenError::AnnouncedCopyAlone
+            | OpenError::Twin => false,
         }
     }
 }
@@ -301,7 +304,7 @@ impl LogDirs {
         let claimed = self.contents().claim(replica, |index| self.is_named(replica, index));
         if let Some((index, found)) = claimed {
             let opened = self.open_claimed(index, found, replica, config, now)?;
-            return Ok(self.compare_with_others(opened, replica, config, now));
+            return self.compare_with_others(opened, replica, config, now);
         }
         self.set_aside(replica)?;
         if let Some(opened) = self.open_orphan(replica, config, now)? {

@@ -175,8 +175,8 @@ pub struct Names {
 pub enum Promoted {
     /// It is the log now; this is the one before, which has lost its name and which nobody writes to any more.
     Done(Log),
-    /// Too much is missing yet.
-    Behind(Log),
+    /// So many bytes are missing yet, which is too much.
+    Behind(Log, usize),
     /// It could not be brought up to date, or could not take over.
     Failed(Log, CopyError),
     /// The partition is not here, or its log is out of service.

@@ -46,20 +46,20 @@ impl Hosted {
         let now = desk.now;
         let caught_up = future.missing_of(&self.log.view(), now.wall).and_then(|missing| {
             if missing > missing_max {
-                return Ok(false);
+                return Ok(Some(missing));
             }
             if missing > 0 && !directory.admits(missing, now.monotonic) {
                 return Err(LogError::DiskFull.into());
             }
-            future.catch_up_with(&self.log, now.wall)
+            Ok((!future.catch_up_with(&self.log, now.wall)?).then_some(missing))
         });
         if let Some(doomed) = future.take_doomed() {
             // Nobody reads a copy.
             directory.doom(doomed, now.monotonic);
         }
         match caught_up {
-            Ok(true) => {}
-            Ok(false) => return Promoted::Behind(future),
+            Ok(None) => {}
+            Ok(Some(missing)) => return Promoted::Behind(future, missing),
             Err(error) => return Promoted::Failed(future, error),
         }
         match future.succeed(&self.log, &names.log, &names.aside) {
@@ -69,6 +69,14 @@ impl Hosted {
             Err(SuccessionError::Source(error)) => {
                 self.partition.directory().fail(&format!("set {} aside", self.partition.name), &error);
                 Promoted::Failed(future, CopyError::Source(error))
+            }
+            Err(SuccessionError::Between(error)) => {
+                // All that there is of it may lie there, and does so for the cluster. It fails together with that directory.
+                self.partition.directory().flush.drop_waiting(&self.partition.id);
+                self.log.poison("it has given up its name");
+                self.partition.move_to(directory.clone());
+                directory.fail(&format!("take over {}", self.partition.name), &error);
+                Promoted::Failed(future, CopyError::Copy(error))
             }
         }
     }

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::checkpoints::Checkpoints;
 use super::directory::Directory;
-use super::log_dirs::{LogDirs, Opened};
+use super::log_dirs::{LogDirs, OpenError, Opened};
 use super::mailbox::Message;
 use super::messages::{Host, Names, ProduceError, Produced, Promote, Promoted, RoleSpec};
 use super::partitions::{FutureReplica, Partition, Role};
@@ -27,7 +27,7 @@ use crate::metadata::topics::{LeaderRecoveryState, PartitionRegistration};
 use crate::replica::Acks;
 use crate::storage::disk::{Disk, OpenMode, read_file};
 use crate::storage::log::succession::CopyError;
-use crate::storage::log::{Budgets, Log, LogConfig, LogError, ReadPlan};
+use crate::storage::log::{Budgets, Log, LogConfig, LogError, LogView, ReadPlan};
 use crate::storage::log_dir::{DirName, Fate};
 use crate::storage::sim_disk::{FaultOn, SimDisk};
 use crate::types::{
@@ -36,6 +36,8 @@ use crate::types::{
 };
 use crate::wire::batch::{Batches, PartialTail};
 use crate::wire::records::Records;
+
+mod missing;
 
 const P: TopicIdPartition = id(1, 0);
 const OTHER_ID: DirectoryId = Uuid::from_u128(0xb000);
@@ -250,7 +252,7 @@ impl Broker {
                 self.before = Some((source, before));
                 Some(true)
             }
-            Promoted::Behind(copy) => {
+            Promoted::Behind(copy, _) => {
                 self.copy = Some(copy);
                 Some(false)
             }
@@ -261,7 +263,8 @@ impl Broker {
                 assert!(!source.is_online() || !target.is_online(), "{error}");
                 self.rig.pump();
                 self.partition.set_future(None);
-                self.named = source.id();
+                // It may have failed together with the target.
+                self.named = self.partition.directory().id();
                 Some(false)
             }
             Promoted::Gone(copy) => {
@@ -285,6 +288,22 @@ impl Broker {
         let promote = Promote { partition, future, directory, names, rebuilds, missing_max, reply };
         self.rig.tell(Message::Promote(P, Box::new(promote)));
         Some(promoted.try_recv().expect("answered"))
+    }
+
+    /// Damages the first batch, and has its shard know.
+    fn damage(&mut self) {
+        // The newest batches in memory are forgotten.
+        self.rig.pass(100_000);
+        let path = self.partition.view().dir().join("00000000000000000000.log");
+        let byte = read_file(&self.disk, &path).expect("read")[70] ^ 1;
+        let file = self.disk.open(&path, OpenMode::Write).expect("open");
+        file.write_all_at(&[io::IoSlice::new(&[byte])], 70).expect("written");
+        let view = self.partition.view();
+        let Ok(ReadPlan::Cold(read)) = view.read(Offset::ZERO, 1, view.log_end, true) else {
+            panic!("in memory")
+        };
+        self.partition.note_unreadable(&read.run().expect_err("damaged"));
+        self.rig.pump();
     }
 
     fn finish(&mut self) {
@@ -344,7 +363,10 @@ impl Broker {
 }
 
 fn values(partition: &Partition) -> Vec<(Offset, String)> {
-    let view = partition.view();
+    values_of(&partition.view())
+}
+
+fn values_of(view: &LogView) -> Vec<(Offset, String)> {
     let (mut all, mut from) = (Vec::new(), view.log_start);
     while from < view.log_end {
         let bytes = match view.read(from, 1 << 20, view.log_end, true).expect("in range") {
@@ -581,6 +603,7 @@ fn a_replica_that_is_rebuilt_does_not_move_before_it_is_taken_back() {
     for step in [Step::Produce { records: 3, size: 50 }, Step::Flush, Step::Begin, Step::Copy(1000)] {
         broker.step(&step);
     }
+    broker.damage();
     let RoleSpec::Follow(term) = follow(2, 2) else { unreachable!() };
     broker.rig.tell(Message::Assume(P, RoleSpec::Rebuild(term)));
     assert_eq!(broker.partition.view().log_end, Offset::ZERO);
@@ -604,18 +627,7 @@ fn damage_that_came_after_it_was_copied_goes_with_the_log() {
     for step in [Step::Flush, Step::Begin, Step::Copy(10_000), Step::Copy(10_000)] {
         broker.step(&step);
     }
-    // The newest batches in memory are forgotten.
-    broker.rig.pass(100_000);
-    let path = broker.partition.view().dir().join("00000000000000000000.log");
-    let byte = read_file(&broker.disk, &path).expect("read")[70] ^ 1;
-    let file = broker.disk.open(&path, OpenMode::Write).expect("open");
-    file.write_all_at(&[io::IoSlice::new(&[byte])], 70).expect("written");
-    let view = broker.partition.view();
-    let Ok(ReadPlan::Cold(read)) = view.read(Offset::ZERO, 1, view.log_end, true) else {
-        panic!("in memory")
-    };
-    broker.partition.note_unreadable(&read.run().expect_err("damaged"));
-    broker.rig.pump();
+    broker.damage();
     assert_eq!(broker.rig.inlets.repairs.try_recv(), Ok(Repair::Damaged(P)));
     assert_eq!(broker.promote(), Some(true));
     assert_eq!(broker.rig.inlets.repairs.try_recv(), Ok(Repair::Moved(P)));
@@ -662,6 +674,7 @@ fn a_copy_of_what_was_rebuilt_since_does_not_take_its_place() {
     for step in [Step::Produce { records: 3, size: 50 }, Step::Flush, Step::Begin, Step::Copy(1000)] {
         broker.step(&step);
     }
+    broker.damage();
     let RoleSpec::Follow(term) = follow(2, 2) else { unreachable!() };
     broker.rig.tell(Message::Assume(P, RoleSpec::Rebuild(term)));
     broker.rig.tell(Message::Assume(P, follow(2, 3)));

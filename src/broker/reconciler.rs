@@ -222,7 +222,11 @@ impl Reconciler {
                 }
                 Err(error) => {
                     unserved.push(replica.id);
-                    if matches!(error, OpenError::NotWhereNamed | OpenError::AnnouncedCopyAlone) {
+                    let is_here = matches!(
+                        error,
+                        OpenError::NotWhereNamed | OpenError::AnnouncedCopyAlone | OpenError::Twin
+                    );
+                    if is_here {
                         // Whoever believes that it is here would wait for it.
                         placed.push((replica.id, directory_id::LOST));
                     }

@@ -18,47 +18,69 @@ use crate::storage::log_dir::{Fate, PartitionDir, set_aside_for};
 use crate::types::{TimestampMs, TopicIdPartition, TopicPartition, Uuid};
 
 impl LogDirs {
-    /// A move that ended together with the process may have left two logs of the partition. One of them has all that the other
-    /// has, and is served; the other one is kept as a stray.
+    /// A move that ended together with the process, or the disk, may have left two logs of the partition. One of them has all that the
+    /// other has, and is served; the other one is kept as a stray. Where it cannot be told which one, or the other would be found again
+    /// later, none is: what is appended to one must never lack in the one that is served next.
     pub(super) fn compare_with_others(
         &self,
         first: Opened,
         replica: &Replica,
         config: &Arc<LogConfig>,
         now: TimestampMs,
-    ) -> Opened {
+    ) -> Result<Opened, OpenError> {
         let mut best = first;
         loop {
             let claimed = self.contents().claim_twin(replica);
-            let Some((index, found)) = claimed else { return best };
-            let Ok(other) = self.open_claimed(index, found, replica, config, now) else {
-                tracing::error!("A second log of {} cannot be opened", replica.name);
-                return best;
+            let Some((index, found)) = claimed else { return Ok(best) };
+            let other = match self.open_claimed(index, found, replica, config, now) {
+                Ok(other) => other,
+                Err(error) => {
+                    tracing::error!("A second log of {} cannot be opened", replica.name);
+                    self.refuse_opened(best, replica);
+                    return Err(if error.may_pass() { error } else { OpenError::Twin });
+                }
             };
             let reach = |opened: &Opened| {
                 let latest = opened.log.epochs().latest().map(|latest| latest.epoch);
                 (latest, opened.log.log_end(), opened.log.log_start())
             };
             let twin = if reach(&other) > reach(&best) { std::mem::replace(&mut best, other) } else { other };
-            let Opened { log, directory, .. } = twin;
-            drop(log);
-            let found = PartitionDir {
-                partition: replica.name.clone(),
-                fate: Fate::Live,
-                path: directory.dir().path_of(&replica.name),
-                topic_id: Some(replica.id.topic_id),
-            };
-            match guarded(&directory, &found.path, || self.take_away(&directory, &found, Fate::Stray)) {
+            match self.set_twin_aside(&twin.directory, replica) {
                 Ok(path) => tracing::warn!(
                     "{} has less of {} than {}, and is kept as {}",
-                    found.path.display(),
+                    twin.directory.path().display(),
                     replica.name,
                     best.directory.path().display(),
                     path.display()
                 ),
-                Err(_) => drop(self.contents().put_back(directory.index(), found)),
+                Err(error) => {
+                    self.refuse_opened(twin, replica);
+                    self.refuse_opened(best, replica);
+                    return Err(if error.may_pass() { error } else { OpenError::Twin });
+                }
             }
-            self.sync([directory.index()].into());
+        }
+    }
+
+    /// Takes a log out of the way of another one; durable when it returns.
+    fn set_twin_aside(&self, directory: &Arc<Directory>, replica: &Replica) -> Result<PathBuf, OpenError> {
+        let found = found_in(directory, replica);
+        let path = guarded(directory, &found.path, || self.take_away(directory, &found, Fate::Stray))?;
+        if let Err(error) = directory.dir().sync() {
+            // Whether it has its name after a crash is not known.
+            directory.fail(&format!("set {} aside", found.path.display()), &error);
+            return Err(OpenError::Twin);
+        }
+        Ok(path)
+    }
+
+    /// A log that was opened is not served. The next attempt must find it again.
+    fn refuse_opened(&self, opened: Opened, replica: &Replica) {
+        let Opened { log, directory, .. } = opened;
+        drop(log);
+        let found = found_in(&directory, replica);
+        if self.disk.stat(&found.path).is_ok() {
+            self.contents().refuse(directory.index(), found);
         }
     }
 
@@ -74,14 +96,16 @@ impl LogDirs {
         let claimed = self.contents().claim_future(replica, |index| self.is_named(replica, index));
         let Some((index, found)) = claimed else { return Ok(None) };
         let directory = &self.directories[index];
-        if self.any_is_out_of_service() && !self.contents().has_given_way(&found) {
+        // The log's name must not come back once something is appended to this one. A directory that cannot promise that fails.
+        self.sync((0..self.directories.len()).filter(|index| self.directories[*index].is_online()).collect());
+        let is_online = |index: usize| self.directories[index].is_online();
+        let is_whole = is_online(index) && self.contents().has_given_way(&found, is_online);
+        if self.any_is_out_of_service() && !is_whole {
             self.contents().futures.push((index, found));
             let is_announced = (0..self.directories.len())
                 .any(|index| self.is_named(replica, index) && self.directories[index].is_online());
             return Err(if is_announced { OpenError::AnnouncedCopyAlone } else { OpenError::CopyAlone });
         }
-        // The log's name must not come back once something is appended to this one.
-        self.sync((0..self.directories.len()).filter(|index| self.directories[*index].is_online()).collect());
         let lives = guarded(directory, &found.path, || Ok(directory.dir().make_live(&found)?));
         let lives = lives.inspect_err(|_| self.contents().futures.push((index, found.clone())))?;
         tracing::warn!("{} is all that there is of {}, and is served", found.path.display(), replica.name);
@@ -237,21 +261,28 @@ impl LogDirs {
     }
 }
 
+/// The directory of a partition's log in a log directory.
+fn found_in(directory: &Directory, replica: &Replica) -> PartitionDir {
+    PartitionDir {
+        partition: replica.name.clone(),
+        fate: Fate::Live,
+        path: directory.dir().path_of(&replica.name),
+        topic_id: Some(replica.id.topic_id),
+    }
+}
+
 impl Contents {
-    /// Whether the log that this is a copy of has given up its name for it.
-    fn has_given_way(&self, copy: &PartitionDir) -> bool {
+    /// Whether the log that this is a copy of has given up its name for it, in a directory that can be trusted.
+    fn has_given_way(&self, copy: &PartitionDir, is_online: impl Fn(usize) -> bool) -> bool {
         let name = |found: &PartitionDir| Some(found.path.file_name()?.to_str()?.to_owned());
         let aside = name(copy).and_then(|name| set_aside_for(&name));
-        aside.is_some() && self.retired.iter().any(|(_, gone)| name(gone) == aside)
+        aside.is_some() && self.retired.iter().any(|(index, gone)| name(gone) == aside && is_online(*index))
     }
 
     /// Takes out another directory of a topic of which one has been opened.
     pub(super) fn claim_twin(&mut self, replica: &Replica) -> Option<(usize, PartitionDir)> {
         let same_name = self.unopened.get(&replica.name)?;
-        let is_twin = |(index, found): &(usize, PartitionDir)| {
-            let is_refused = self.refused.contains(&(*index, replica.name.clone()));
-            found.topic_id == Some(replica.id.topic_id) && !is_refused
-        };
+        let is_twin = |(_, found): &(usize, PartitionDir)| found.topic_id == Some(replica.id.topic_id);
         same_name.iter().any(is_twin).then(|| self.claim(replica, |_| false)).flatten()
     }
 

@@ -18,7 +18,7 @@ use super::super::clock;
 use super::super::directory::Directory;
 use super::super::messages::{Names, Promote, Promoted};
 use super::super::partitions::{FutureReplica, Partition};
-use super::super::promotion::MISSING_MAX;
+use super::approach::Approach;
 use super::{MoveError, Shared, is_of};
 use crate::storage::log::succession::{Advanced, CopyError};
 use crate::storage::log::{Log, LogError};
@@ -31,9 +31,6 @@ const CHUNK: usize = 1 << 20;
 const CHUNKS: usize = 8;
 /// So much of a copy is on its way to the disk at most.
 const UNFLUSHED_MAX: usize = 32 << 20;
-/// What a copy may lack of a log to which much is appended, when nothing less was ever missing. Its shard waits while so much is
-/// copied and synced, and must not be taken for one that hangs.
-const MISSING_AT_LAST: usize = 2 << 20;
 /// How often a move that has used up its limit looks whether that still holds.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The pause after a failure; each further one is twice as long.
@@ -72,10 +69,20 @@ pub(super) struct Course {
     pause: Duration,
     /// What was last said of why nothing is copied; nothing was copied since.
     said: Option<String>,
-    missing_max: usize,
+    approach: Approach,
     unflushed: usize,
     /// How often the log had been rebuilt when the copy was begun. `None`: it may have what is gone from the log.
     rebuilds: Option<u32>,
+}
+
+/// When what is copied is made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flush {
+    Now,
+    /// If the copy has all of the log by then.
+    WhenClose,
+    /// Together with the rest.
+    Later,
 }
 
 /// What became of some chunks.
@@ -96,7 +103,7 @@ impl Course {
     ) -> Course {
         let source = partition.directory();
         let (is_told, said, pause) = (false, None, PAUSE_MIN);
-        let (missing_max, unflushed, rebuilds) = (MISSING_MAX, 0, None);
+        let (approach, unflushed, rebuilds) = (Approach::new(), 0, None);
         Course {
             shared,
             partition,
@@ -106,7 +113,7 @@ impl Course {
             is_told,
             pause,
             said,
-            missing_max,
+            approach,
             unflushed,
             rebuilds,
         }
@@ -135,7 +142,9 @@ impl Course {
         match self.carry(copy).await {
             Ok(before) => self.finish(before).await,
             Err((end, copy)) => {
-                if self.is_told && end != End::Stopped {
+                // Where its name is may be known to nobody. Then it has failed together with the directory that was told.
+                let is_there = self.partition.directory().index() == self.source.index();
+                if self.is_told && end != End::Stopped && is_there {
                     self.tell_that_it_lies(self.source.id());
                 }
                 self.give_up(end, copy).await;
@@ -253,6 +262,7 @@ impl Course {
                 self.note_failure(&copy, &error).await;
                 continue;
             }
+            self.note_lag(&copy);
             if stride.bytes > 0 {
                 (self.said, self.pause) = (None, PAUSE_MIN);
             }
@@ -308,16 +318,42 @@ impl Course {
             Some(rate) => (CHUNK.min(usize::try_from(rate).unwrap_or(CHUNK)), 1),
             None => (CHUNK, CHUNKS),
         };
-        let must_flush = self.unflushed >= UNFLUSHED_MAX;
+        let flush = if self.unflushed >= UNFLUSHED_MAX { Flush::Now } else { Flush::WhenClose };
         let rebuilds = Some(partition.rebuilds());
         if rebuilds != self.rebuilds {
             let stride = blocking(move || begin_anew(copy, &partition, &target)).await;
             self.rebuilds = if stride.failure.is_none() { rebuilds } else { self.rebuilds };
             return stride;
         }
-        let stride = blocking(move || copy_some(copy, &partition, &target, chunk, chunks, must_flush)).await;
-        self.unflushed = if must_flush || stride.is_close { 0 } else { self.unflushed + stride.bytes };
+        let stride = blocking(move || copy_some(copy, &partition, &target, (chunk, chunks), flush)).await;
+        let is_synced = flush == Flush::Now || stride.is_close;
+        self.unflushed = if is_synced { 0 } else { self.unflushed + stride.bytes };
         stride
+    }
+
+    /// Copies what was appended while the copy was synced and waited for its turn. To sync it again would take as long again.
+    async fn catch_up(&mut self, copy: Log) -> Stride {
+        let (partition, target) = (self.partition.clone(), self.target.clone());
+        if self.shared.throttle.rate().is_some() || self.rebuilds != Some(partition.rebuilds()) {
+            return Stride { copy, bytes: 0, is_close: true, failure: None };
+        }
+        let size = (CHUNK, UNFLUSHED_MAX / CHUNK);
+        let stride = blocking(move || copy_some(copy, &partition, &target, size, Flush::Later)).await;
+        self.unflushed += stride.bytes;
+        self.shared.throttle.record(stride.bytes);
+        stride
+    }
+
+    /// Who does not limit moves should hear when one does not come to an end.
+    fn note_lag(&mut self, copy: &Log) {
+        let lacks = self.partition.view().log_end.since(copy.log_end()).max(0);
+        if self.approach.lacks(lacks, clock::monotonic()) && self.shared.throttle.rate().is_none() {
+            let path = self.target.path().display();
+            tracing::warn!(
+                partition = %self.partition.name,
+                "the copy in {path} comes no closer: as much is appended as is copied, and {lacks} records are missing"
+            );
+        }
     }
 
     /// A full disk, or a log that was cut under the reader, is tried again, and so is one that is damaged: it may be rebuilt. A copy
@@ -379,14 +415,18 @@ impl Course {
             promotion = shared.promotions.acquire() => promotion,
             _ = self.ends.wait_for(Option::is_some) => return Err(Some(copy)),
         };
-        let promoted = self.promote(copy).await;
+        let Stride { copy, failure, .. } = self.catch_up(copy).await;
+        let promoted = match failure {
+            None => self.promote(copy).await,
+            Some(error) => Some(Promoted::Failed(copy, error)),
+        };
         // Whoever has to wait now keeps nobody else waiting.
         drop(promotion);
         match promoted {
             None => Err(None),
             Some(Promoted::Done(before)) => Ok(before),
-            Some(Promoted::Behind(copy)) => {
-                self.missing_max = (self.missing_max * 2).min(MISSING_AT_LAST);
+            Some(Promoted::Behind(copy, missing)) => {
+                self.note_refusal(missing);
                 Err(Some(copy))
             }
             Some(Promoted::Failed(copy, error)) => {
@@ -398,6 +438,17 @@ impl Course {
                 self.rest(PAUSE_MIN).await;
                 Err(Some(copy))
             }
+        }
+    }
+
+    fn note_refusal(&mut self, missing: usize) {
+        if self.approach.refused() {
+            let max = self.approach.missing_max();
+            tracing::warn!(
+                partition = %self.partition.name,
+                "so much is appended that the copy always lacks some, {missing} bytes now: producers wait until up to {max} are \
+                 copied when it takes its place"
+            );
         }
     }
 
@@ -414,7 +465,7 @@ impl Course {
             directory: self.target.clone(),
             names,
             rebuilds: self.rebuilds.unwrap_or_default(),
-            missing_max: self.missing_max,
+            missing_max: self.approach.missing_max(),
             reply,
         };
         parts.partitions.promote(promote).await
@@ -506,16 +557,16 @@ fn copy_some(
     copy: Log,
     partition: &Partition,
     target: &Directory,
-    chunk: usize,
-    chunks: usize,
-    must_flush: bool,
+    (chunk, chunks): (usize, usize),
+    flush: Flush,
 ) -> Stride {
     let mut stride = Stride { copy, bytes: 0, is_close: false, failure: None };
     stride.copy.update_config(partition.log_config());
     let result = stride.advance(partition, target, chunk, chunks);
     doom(&mut stride.copy, target);
     let result = result.and_then(|()| {
-        if must_flush || stride.is_close { stride.copy.flush().map_err(CopyError::Copy) } else { Ok(()) }
+        let is_due = flush == Flush::Now || flush == Flush::WhenClose && stride.is_close;
+        if is_due { stride.copy.flush().map_err(CopyError::Copy) } else { Ok(()) }
     });
     stride.failure = result.err();
     stride
@@ -588,7 +639,7 @@ mod tests {
         target.keep_free(RESERVE);
         leave_free(&other, RESERVE + 20_000);
         let free = || other.space(Path::new("/other")).expect("known").free;
-        let stride = |copy| copy_some(copy, &partition, &target, 3_000, 8, false);
+        let stride = |copy| copy_some(copy, &partition, &target, (3_000, 8), Flush::WhenClose);
         loop {
             let Stride { copy: after, failure, .. } = stride(copy);
             copy = after;
@@ -632,7 +683,7 @@ mod tests {
         let copy = new_host(&target, P, LogConfig::default(), lead(1, &[1])).log;
         // Nothing is kept, so everything is tried.
         leave_free(&other, 0);
-        let stride = copy_some(copy, &partition, &target, 3_000, 8, false);
+        let stride = copy_some(copy, &partition, &target, (3_000, 8), Flush::WhenClose);
         assert!(stride.failure.as_ref().is_some_and(is_full), "{:?}", stride.failure);
         assert!(target.is_short() && target.is_online());
     }

@@ -5,6 +5,7 @@
 //! or their errors. Invariants: a partition that is hosted has one move at most, and one copy: the next one begins when the one
 //! before has ended, with its copy set aside; nobody but who asks for a move waits for one.
 
+mod approach;
 mod course;
 
 use std::collections::HashMap;

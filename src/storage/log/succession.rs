@@ -11,6 +11,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use thiserror::Error;
@@ -63,6 +64,17 @@ pub enum SuccessionError {
     /// Nobody knows which name the log has.
     #[error("the log's directory: {0}")]
     Source(io::Error),
+    /// The log has given up its name, and nobody knows whether the copy has it. So the log must not take it again: the copy, which has
+    /// nothing of what would be appended then, could be found under it as well.
+    #[error("the copy has its log's name, or not: {0}")]
+    Between(LogError),
+}
+
+/// Why a copy has not got a name.
+enum NotNamed {
+    /// It has the one that it had.
+    Kept(LogError),
+    Unknown(LogError),
 }
 
 impl Log {
@@ -185,12 +197,16 @@ impl Log {
         self.complete_like(current).map_err(SuccessionError::Copy)?;
         let name = current.dir();
         current.rename_durably(aside)?;
-        if let Err(error) = self.take_name(dir) {
-            return Err(match current.rename_durably(&name) {
-                Ok(()) => SuccessionError::Copy(error),
-                Err(SuccessionError::NoRoom(error)) => SuccessionError::Source(error),
-                Err(error) => error,
-            });
+        match self.take_name(dir) {
+            Ok(()) => {}
+            Err(NotNamed::Unknown(error)) => return Err(SuccessionError::Between(error)),
+            Err(NotNamed::Kept(error)) => {
+                return Err(match current.rename_durably(&name) {
+                    Ok(()) => SuccessionError::Copy(error),
+                    Err(SuccessionError::NoRoom(error)) => SuccessionError::Source(error),
+                    Err(error) => error,
+                });
+            }
         }
         let Ruler { log_start, high_watermark, log_end, .. } = current.ruler;
         // What is being made of the other log, compacted segments and all, is nothing to this one.
@@ -218,20 +234,34 @@ impl Log {
     }
 
     /// Gets the name of a log. Where somebody else has it, nothing has happened.
-    fn take_name(&mut self, dir: &Path) -> Result<(), LogError> {
+    fn take_name(&mut self, dir: &Path) -> Result<(), NotNamed> {
         let copy = self.place.dir();
-        match self.place.rename(dir) {
+        let failed = match self.place.rename(dir) {
             Err(error) if is_taken(&error) || disk::is_full(&error) => {
-                return Err(LogError::io("taking the name", dir, error));
+                return Err(NotNamed::Kept(LogError::io("taking the name", dir, error)));
             }
-            renamed => self.or_poison("take over the name", renamed)?,
+            Err(error) => error,
+            Ok(()) => match sync_parent(self, dir) {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            },
+        };
+        let is_undone = self.keep_name(&copy, dir).is_ok();
+        self.poison(&format!("take over the name: {failed}"));
+        let error = LogError::Io { what: "take over the name".into(), error: Arc::new(failed) };
+        Err(if is_undone { NotNamed::Kept(error) } else { NotNamed::Unknown(error) })
+    }
+
+    /// Sees to it that it has the name `copy` and not `dir`, also after a crash.
+    fn keep_name(&self, copy: &Path, dir: &Path) -> io::Result<()> {
+        if self.place.dir() == dir {
+            self.place.rename(copy)?;
         }
-        let synced = sync_parent(self, dir);
-        if synced.is_err() {
-            // Whether it has the name after a crash is not known. It must not, as far as that is up to us.
-            let _ = self.place.rename(&copy).and_then(|()| sync_parent(self, &copy));
+        match self.place.disk.stat(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => sync_parent(self, copy),
+            Err(error) => Err(error),
+            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
         }
-        self.or_poison("take over the name", synced)
     }
 
     /// Gives the directory another name beside the one that it has.

@@ -492,7 +492,7 @@ fn what_is_damaged_may_be_as_large_as_the_largest_batches() {
     }
     let before = stored_file(&follower, 0);
     let file =
-        follower.disk.open(&Path::new("/data/topic1-0/00000000000000000000.log"), OpenMode::Write).unwrap();
+        follower.disk.open(Path::new("/data/topic1-0/00000000000000000000.log"), OpenMode::Write).unwrap();
     // Within one batch, across two, and over many.
     for (from, to) in [
         (70, 71),

@@ -166,7 +166,7 @@ fn a_cut_among_what_is_damaged_keeps_what_is_sound() {
                 let is_hidden = number >= first + count;
                 match stored.read(Offset(2 * number)) {
                     Ok(bytes) => {
-                        assert_eq!(bytes, stored.sound[start..start + len], "{count} {cut} {number}")
+                        assert_eq!(bytes, stored.sound[start..start + len], "{count} {cut} {number}");
                     }
                     Err(error) => assert!(is_hidden, "{count} {cut} {number}: {error}"),
                 }

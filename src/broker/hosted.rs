@@ -260,7 +260,7 @@ impl Hosted {
         if let Err(error) = result
             && let Some(sent) = sent()
         {
-            self.turned_away.note(sent, error, desk.now.monotonic);
+            self.turned_away.note(sent, error, self.log.producers(), desk.now.monotonic);
         }
     }
 

@@ -101,10 +101,7 @@ impl TurnedAway {
         now: MonotonicMs,
     ) -> Result<(), ProduceError> {
         let Some(first) = self.0.get(&sent.producer_id) else { return Ok(()) };
-        let has_come = log.get(sent.producer_id).is_some_and(|entry| {
-            let is_at = |last: i32| last >= 0 && !is_after(first.sequence, last);
-            entry.epoch > first.epoch || (entry.epoch == first.epoch && is_at(entry.last_sequence()))
-        });
+        let has_come = has_come(log, Sent { epoch: first.epoch, sequence: first.sequence, ..sent });
         if has_come || sent.epoch > first.epoch || first.is_over(now) {
             self.0.remove(&sent.producer_id);
             return Ok(());
@@ -113,13 +110,15 @@ impl TurnedAway {
         if follows { Err(first.why.error()) } else { Ok(()) }
     }
 
-    /// `sent` has failed.
-    pub(super) fn note(&mut self, sent: Sent, error: &ProduceError, now: MonotonicMs) {
-        let Some(why) = Passing::of(error) else { return };
+    /// `sent` has failed. Nothing waits for one that the log has already, and comes again.
+    pub(super) fn note(&mut self, sent: Sent, error: &ProduceError, log: &ProducerState, now: MonotonicMs) {
+        let Some(why) = Passing::of(error).filter(|_| !has_come(log, sent)) else { return };
         let first = First { epoch: sent.epoch, sequence: sent.sequence, why, at: now };
         if let Some(known) = self.0.get(&sent.producer_id) {
             let is_earlier = sent.epoch == known.epoch && !is_after(sent.sequence, known.sequence);
-            if !known.is_over(now) && !is_earlier && sent.epoch <= known.epoch {
+            let is_settled = known.is_over(now)
+                || has_come(log, Sent { epoch: known.epoch, sequence: known.sequence, ..sent });
+            if !is_settled && !is_earlier && sent.epoch <= known.epoch {
                 return;
             }
         } else if self.0.len() >= PRODUCERS_MAX {
@@ -144,6 +143,14 @@ impl First {
     fn is_over(&self, now: MonotonicMs) -> bool {
         self.at.plus(KEPT_MS) <= now
     }
+}
+
+/// Whether the log has this batch, or what makes it too late.
+fn has_come(log: &ProducerState, sent: Sent) -> bool {
+    log.get(sent.producer_id).is_some_and(|entry| {
+        let is_at = |last: i32| last >= 0 && !is_after(sent.sequence, last);
+        entry.epoch > sent.epoch || (entry.epoch == sent.epoch && is_at(entry.last_sequence()))
+    })
 }
 
 /// Sequences begin again after the largest.
@@ -190,7 +197,12 @@ mod tests {
 
     fn after(epoch: i16, sequence: i32) -> TurnedAway {
         let mut turned_away = TurnedAway::default();
-        turned_away.note(sent(epoch, sequence), &ProduceError::NotLeader, MonotonicMs(0));
+        turned_away.note(
+            sent(epoch, sequence),
+            &ProduceError::NotLeader,
+            &ProducerState::default(),
+            MonotonicMs(0),
+        );
         turned_away
     }
 
@@ -202,12 +214,30 @@ mod tests {
             assert!(is_turned_away(&mut it, sent(0, next), &unknown, 1));
             assert!(!is_turned_away(&mut it, sent(0, sequence), &unknown, 1));
             // It is turned away once more, and so is another one before it.
-            it.note(sent(0, next), &ProduceError::NotLeader, MonotonicMs(2));
-            it.note(sent(0, sequence), &ProduceError::NotLeader, MonotonicMs(2));
+            it.note(sent(0, next), &ProduceError::NotLeader, &unknown, MonotonicMs(2));
+            it.note(sent(0, sequence), &ProduceError::NotLeader, &unknown, MonotonicMs(2));
             assert!(is_turned_away(&mut it, sent(0, next), &unknown, KEPT_MS + 1));
             assert!(!is_turned_away(&mut it, sent(0, sequence), &unknown, 3));
             let before = log(0, sequence_minus(sequence, 1));
             assert!(is_turned_away(&mut it, sent(0, next), &before, 3));
+        }
+    }
+
+    /// Also when those before it are turned away again, or were, and have come into the log by another way.
+    #[test]
+    fn the_first_one_that_the_log_lacks_counts() {
+        let has_five = log(0, 5);
+        // Five is in the log, and its answer was lost; both come again, and then six does not.
+        let mut both = TurnedAway::default();
+        both.note(sent(0, 5), &ProduceError::NotLeader, &has_five, MonotonicMs(0));
+        both.note(sent(0, 6), &ProduceError::NotLeader, &has_five, MonotonicMs(0));
+        // Five was turned away before it came.
+        let mut six = after(0, 5);
+        six.note(sent(0, 6), &ProduceError::NotLeader, &has_five, MonotonicMs(1));
+        for it in [&mut both, &mut six] {
+            assert!(is_turned_away(it, sent(0, 7), &has_five, 2));
+            assert!(!is_turned_away(it, sent(0, 6), &has_five, 2));
+            assert!(!is_turned_away(it, sent(0, 7), &log(0, 6), 2));
         }
     }
 
@@ -231,17 +261,18 @@ mod tests {
     fn only_reasons_that_pass_are_held_against_a_producer_and_only_so_many() {
         let mut it = TurnedAway::default();
         for error in [ProduceError::Offline, ProduceError::Moved, ProduceError::ShuttingDown] {
-            it.note(sent(0, 0), &error, MonotonicMs(0));
+            it.note(sent(0, 0), &error, &ProducerState::default(), MonotonicMs(0));
         }
         assert!(it.is_empty());
         for n in 0..2 * PRODUCERS_MAX as i64 {
             let other = Sent { producer_id: ProducerId(n), ..sent(0, 0) };
-            it.note(other, &ProduceError::NotLeader, MonotonicMs(0));
+            it.note(other, &ProduceError::NotLeader, &ProducerState::default(), MonotonicMs(0));
         }
         assert_eq!(it.0.len(), PRODUCERS_MAX);
         it.note(
             Sent { producer_id: ProducerId(9999), ..sent(0, 0) },
             &ProduceError::NotLeader,
+            &ProducerState::default(),
             MonotonicMs(KEPT_MS),
         );
         assert_eq!(it.0.len(), 1);

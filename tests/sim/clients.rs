@@ -143,10 +143,21 @@ impl Producer {
             for at in 0..self.pending.len().min(usize::try_from(window).unwrap_or(1)) {
                 self.send(context, at, id, leader);
             }
+        } else if let Some(at) = self.unsent(window) {
+            self.send(context, at, id, leader);
         } else if self.pending.front().is_none_or(|oldest| self.number - oldest.number < window) {
             self.make_batch(context, history);
             self.send(context, self.pending.len() - 1, id, leader);
         }
+    }
+
+    /// The first batch that was not sent on this connection, for there was less room for batches under way.
+    fn unsent(&self, window: u64) -> Option<usize> {
+        let is_sent = |pending: &Pending| {
+            pending.attempts.last().is_some_and(|attempt| attempt.connection == self.connection)
+        };
+        let window = usize::try_from(window).unwrap_or(1);
+        self.pending.iter().take(window).position(|pending| !is_sent(pending))
     }
 
     /// Since when the oldest batch that is not acknowledged is under way.

@@ -231,7 +231,9 @@ impl Producer {
         match result {
             Ok(produced) => {
                 let crc = pending.crc;
-                self.pending.remove(at);
+                // Those before it in an idempotent producer's order are in the log as well, whatever was answered.
+                let first = if self.is_idempotent { 0 } else { at };
+                self.pending.drain(first..=at);
                 self.known_in = Some(id.topic_id);
                 self.acknowledged += 1;
                 let acknowledged = Acknowledged { id, base: produced.base_offset, crc };

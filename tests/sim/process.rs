@@ -522,13 +522,18 @@ impl Process {
                 held_up.insert(*producer);
                 return true;
             };
-            let result = answers.pop().expect("one answer").map_err(|error| refusal(&error));
+            let answer = answers.pop().expect("one answer");
+            // What is in the log and not acknowledged in time was not turned away.
+            let is_taken = matches!(answer, Ok(_) | Err(ProduceError::Ack(..)));
+            let result = answer.map_err(|error| refusal(&error));
             let led = of.filter(|_| result.is_ok()).and_then(|id| self.partitions.get(&id));
             if let Some(partition) = led.filter(|led| led.leadership().role == Role::Leader) {
                 self.acknowledged.push((partition.id, partition.leadership().leader_epoch));
             }
             let (producer, attempt) = (*producer, *attempt);
-            if let Err(why) = result {
+            if let Err(why) = result
+                && !is_taken
+            {
                 self.refused.push(Refused { producer, number: *number, connection: *connection, why });
             }
             let body = Body::Produced { producer, attempt, result };

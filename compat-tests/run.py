@@ -33,11 +33,17 @@ CLIENTS = {
     "kcat": lambda: toolchain.kcat() and [sys.executable, HERE / "clients/kcat.py"],
     "tools": lambda: [sys.executable, HERE / "clients/tools.py", *toolchain.java("", heap="128m")[:-1], "--"],
 }
+# It starts slowly, takes more memory, and takes no directory back before it is started again.
+AGAINST_KAFKA = {"crash": ["--rounds", 4], "compaction": ["--rounds", 4], "abuse": ["--limits", 0], "disks": ["--restart", 1]}
 CLIENT_LIMIT_S = 900
 PART_LIMIT_S = 900
 # How often transactions are looked through for those whose time is over; 10 s by default.
 QUICK_TIME_OUT = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
-PARTS = ["start", "full", "clients", "takeover", "abuse", "crash", "exactly_once", "cluster", "churn"]
+PARTS = ["start", "full", "clients", "takeover", "abuse", "crash", "compaction", "exactly_once", "disks", "cluster", "churn"]
+# What a foreign broker cannot be asked: how it is started, to keep a reserve, to be quick.
+OWN_PARTS = {"start", "full", "disks", "cluster", "churn"}
+SEEDED = {"abuse", "crash", "compaction", "exactly_once", "disks", "cluster", "churn"}
+IN_ROUNDS = {"crash", "compaction", "exactly_once", "disks", "cluster"}
 
 
 class Everybody:
@@ -124,17 +130,16 @@ def run_program(part):
         command = [str(word) for word in command_of(options)]
         program = [toolchain.python(), HERE / part / f"{part}.py", "--work", work / part, "--command", shlex.join(command)]
         if options.against == "kafka":
-            program += {"crash": ["--rounds", 4], "abuse": ["--limits", 0]}.get(part, [])  # it starts slowly and takes more memory
-        if options.seed is not None and part in ("crash", "abuse", "exactly_once", "cluster", "churn"):
+            program += AGAINST_KAFKA.get(part, [])
+        if options.seed is not None and part in SEEDED:
             program += ["--seed", options.seed]
-        if options.rounds is not None and part in ("crash", "exactly_once", "cluster"):
+        if options.rounds is not None and part in IN_ROUNDS:
             program += ["--rounds", options.rounds]
         if options.members is not None and part == "churn":
             program += ["--members", options.members]
         environment = {**os.environ, "PYTHONPATH": str(HERE)}
         if part == "takeover":
             environment["KAFKA_COMMAND"] = shlex.join(str(word) for word in toolchain.kafka_launcher())
-            environment["KAFKA_JAVA"] = shlex.join(str(word) for word in toolchain.java("", heap="128m")[:-1])
         process = subprocess.Popen([str(word) for word in program], env=environment, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, text=True)
         limit_s = PART_LIMIT_S + 60 * (options.rounds or 0) + 30 * (options.members or 0)
@@ -175,8 +180,8 @@ def arguments():
     parser.add_argument("--bootstrap", help="a broker that runs already (clients only)")
     parser.add_argument("--client", action="append", choices=list(CLIENTS))
     parser.add_argument("--scenario", action="append", choices=[s.__name__ for s in scenarios.LIST])
-    parser.add_argument("--seed", type=int, help="for crash, abuse, exactly_once, cluster and churn; each prints the one that it took")
-    parser.add_argument("--rounds", type=int, help="for crash, exactly_once and cluster: how many kills or faults")
+    parser.add_argument("--seed", type=int, help=f"for {', '.join(sorted(SEEDED))}; each prints the one that it took")
+    parser.add_argument("--rounds", type=int, help=f"for {', '.join(sorted(IN_ROUNDS))}: how many kills or faults")
     parser.add_argument("--members", type=int, help="for churn: how many each group has; 10 by default")
     parser.add_argument("--setup", action="store_true", help="only fetch and build what the checks need")
     parser.add_argument("--keep", action="store_true", help="keep logs and data even if all passed")
@@ -197,12 +202,12 @@ def main():
         if options.part == ["bench"]:
             return bench(options)
         if options.setup:
-            for command in [*CLIENTS.values(), word_count]:
+            for command in [*CLIENTS.values(), word_count, toolchain.faulty]:
                 command()
             return 0
         foreign = options.against == "kafka" or options.launcher or options.bootstrap
-        # What a foreign broker cannot be asked: how it is started, to keep a reserve and, where it runs already, to be killed.
-        usual = ["clients"] if options.bootstrap else PARTS[2:-2] if foreign else PARTS
+        # Nor can one that runs already be killed.
+        usual = ["clients"] if options.bootstrap else [part for part in PARTS if not foreign or part not in OWN_PARTS]
         for part in options.part or usual:
             print(f"=== {part}", flush=True)
             try:

@@ -15,6 +15,7 @@ CLIENTS = 0  # how the proxy names them
 
 class Cluster:
     def __init__(self, command, work, count=3, settings=None, proxied=True):
+        """`settings` may be a function of the node."""
         self.command, self.work = command, Path(work)
         self.ids = list(range(1, count + 1))
         self.proxy = proxied and subprocess.Popen([sys.executable, Path(__file__).with_name("proxy.py")], stdin=subprocess.PIPE,
@@ -32,7 +33,7 @@ class Cluster:
             "min.insync.replicas": str(min(2, count)),
             "offsets.topic.replication.factor": str(min(3, count)),
             "log.segment.bytes": "1048576",
-            **(settings or {}),
+            **(settings(node) if callable(settings) else settings or {}),
         }) for node in self.ids}
         self.bootstrap = ",".join(f"127.0.0.1:{self.outer[node][0]}" for node in self.ids)
 

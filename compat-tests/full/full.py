@@ -7,7 +7,6 @@ starts while there is none, also with no free byte and after `kill -9`, so that 
 It mounts a tmpfs and an ext4 in a file, which needs root and mkfs.ext4: it fails without them.
 """
 import os
-import subprocess
 import sys
 import time
 
@@ -15,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from lib.broker import Broker
+from lib.mount import Mount
 from lib.program import main
 from lib.scenarios import Failed, expect
 from lib.toolchain import Missing, apt_install
@@ -30,43 +30,6 @@ SETTINGS = {
     "log.initial.task.delay.ms": "500",
     "log.dir.reserve.bytes": str(RESERVE),
 }
-
-
-class Mount:
-    def __init__(self, work, kind):
-        self.path = work / kind
-        self.path.mkdir()
-        if kind == "tmpfs":
-            command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MB}m", "tmpfs", self.path]
-        else:
-            image = work / "image"
-            with image.open("wb") as file:
-                file.truncate(SIZE_MB << 20)
-            subprocess.run(["mkfs.ext4", "-q", "-m", "0", image], check=True)
-            command = ["mount", "-o", "loop", image, self.path]
-        subprocess.run([str(word) for word in command], check=True)
-
-    def free(self):
-        status = os.statvfs(self.path)
-        return status.f_bavail * status.f_frsize
-
-    def fill(self, leave=0):
-        """Takes up all room but for so many bytes."""
-        with (self.path / "filler").open("ab", buffering=0) as file:
-            for piece in (1 << 20, 4096, 512, 1):
-                while self.free() >= leave + piece:
-                    try:
-                        if not file.write(bytes(piece)):
-                            break
-                    except OSError:
-                        break
-            os.fsync(file.fileno())
-
-    def clear(self):
-        (self.path / "filler").unlink()
-
-    def close(self):
-        subprocess.run(["umount", "--lazy", str(self.path)], check=True)
 
 
 class Client:
@@ -199,7 +162,7 @@ def stops_and_starts_again(broker, mount, client):
 
 def full(options, report):
     for kind in ("tmpfs", "ext4"):
-        mount = Mount(options.work, kind)
+        mount = Mount(options.work / kind, kind, SIZE_MB)
         broker = Broker(options.command, options.work / f"broker-{kind}", {**SETTINGS, "log.dirs": str(mount.path / "data")})
         try:
             broker.start()

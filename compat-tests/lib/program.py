@@ -4,6 +4,7 @@ import shlex
 import shutil
 import signal
 import sys
+import traceback
 from pathlib import Path
 
 from lib.broker import BrokerEnded
@@ -28,4 +29,7 @@ def main(description, work, **extra):
     except BrokerEnded as ended:
         if not ended.told:
             report.fail("broker", ended)
+    except Exception as failure:  # else its status would be that of a program that has told what failed
+        traceback.print_exc(file=sys.stdout)
+        report.fail(options.work.name, f"{type(failure).__name__}: {failure}")
     sys.exit(1 if report.failures or not report.passed else 0)

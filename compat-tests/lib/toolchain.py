@@ -171,6 +171,17 @@ def franz_go():
     return make_once(CACHE / f"franz-go-{digest(*sorted(source.glob('*.*')))}", build)
 
 
+def faulty():
+    """The program that has calls of a broker on files fail (lib/faulty.c)."""
+    source = HERE / "lib/faulty.c"
+
+    def build(path):
+        need("cc", "build the program that has calls on files fail")
+        run(["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", path, source], "build the program that has calls on files fail")
+
+    return make_once(CACHE / f"faulty-{digest(source)}", build)
+
+
 def kafka_launcher():
     """The command that runs Apache Kafka itself in the foreground, given a server.properties."""
     return java("KafkaNode", heap="400m", log_level="info")

@@ -9,7 +9,6 @@ checked), and go back into Kafka in the same way.
 """
 import os
 import random
-import re
 import shlex
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from lib import dump_log, toolchain
 from lib.broker import Broker
 from lib.program import main
 from lib.scenarios import CODECS, Failed, expect
@@ -30,9 +30,6 @@ CONFIGS = {"segment.bytes": "1048576", "index.interval.bytes": "512", "retention
 STAMP = 1_700_000_000_000
 EACH = 3000
 LIMIT_S = 60
-# What kafka-dump-log prints about damage. It calls the first record of every later segment "-1 is followed by N", which is none.
-BAD_DUMP = re.compile(r"^.*(isvalid: false|Mismatches in|^ +(?!-1)\d+ is followed by|invalid bytes|Index timestamp|out of order|"
-                      r"Found timestamp|not found|Exception).*$", re.M)
 
 
 def create_topics(broker):
@@ -158,22 +155,12 @@ def goes_on(broker, topics):
 
 
 def dump(broker):
-    """Kafka's kafka-dump-log over all files of all partitions: every record decoded, every index held against its log."""
-    java = shlex.split(os.environ["KAFKA_JAVA"])
+    """How many records kafka-dump-log finds in all partitions."""
     directories = [broker.data / f"{topic}-{p}" for topic in TOPICS for p in range(PARTITIONS)]
-    files = sorted(f for d in directories for f in d.iterdir() if f.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"))
-    segments = len([f for f in files if f.suffix == ".log"])
+    segments = len([file for file in dump_log.files(directories) if file.suffix == ".log"])
     if segments < 2 * len(CODECS) * PARTITIONS:
         raise Failed(f"there are too few segments for this test to mean much: {segments}")
-    command = [*java, "org.apache.kafka.tools.DumpLogSegments", "--deep-iteration", "--files", ",".join(map(str, files))]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
-    broker.work.joinpath("dump.txt").write_text(done.stdout + done.stderr)
-    if done.returncode != 0:
-        raise Failed(f"kafka-dump-log ended with {done.returncode}: {done.stderr[-500:]}")
-    bad = BAD_DUMP.search(done.stdout + done.stderr)
-    if bad:
-        raise Failed(f"kafka-dump-log says: {bad.group(0)[:300]}")
-    return len(re.findall(r"^\| offset: ", done.stdout, re.M))
+    return sum(map(len, dump_log.dump(directories, broker.work / "dump.txt").values()))
 
 
 def dumped_in_full(broker, at_least):
@@ -190,9 +177,8 @@ def metadata_exported(broker):
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
     if done.returncode != 0:
         raise Failed(f"floodmark metadata export ended with {done.returncode}: {done.stderr[-500:]}")
-    command = [*shlex.split(os.environ["KAFKA_JAVA"]), "org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder",
-               "--files", done.stdout.strip()]
-    decoded = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
+    command = [*toolchain.java("org.apache.kafka.tools.DumpLogSegments", heap="128m"), "--cluster-metadata-decoder", "--files", done.stdout.strip()]
+    decoded = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
     text = decoded.stdout + decoded.stderr
     if decoded.returncode != 0 or "Exception" in text or "isvalid: false" in text:
         raise Failed(f"kafka-dump-log ended with {decoded.returncode}: {text[-500:]}")

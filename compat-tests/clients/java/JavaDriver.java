@@ -95,7 +95,7 @@ public final class JavaDriver {
             case "hello":
                 List<String> can = new ArrayList<>(List.of("create_topic",
                     "create_partitions", "delete_topic", "list_topics", "describe_topic", "alter_config", "describe_config",
-                    "describe_cluster", "produce", "fetch", "list_offset", "delete_records", "log_dirs", "read_as_group", "committed",
+                    "describe_cluster", "produce", "fetch", "list_offset", "delete_records", "log_dirs", "directories", "read_as_group", "committed",
                     "describe_group", "list_groups", "delete_group", "begin_by_duration"));
                 can.addAll(Transactions.CAN);
                 return Map.of("version", "kafka-clients " + version(), "can", can, "features", Map.of());
@@ -164,9 +164,29 @@ public final class JavaDriver {
                 await(admin.describeLogDirs(List.of(1)).allDescriptions()).get(1).values().forEach(directory ->
                     directory.replicaInfos().forEach((name, replica) -> sizes.put(name.toString(), replica.size())));
                 return sizes;
+            case "directories":
+                return directories(r);
             default:
                 throw new IllegalArgumentException("unknown operation " + r.get("op"));
         }
+    }
+
+    /** The log directories of brokers: by broker and path the error, if there is one, and by partition whether it is a copy that is on its way there. */
+    private Object directories(JsonNode r) throws Exception {
+        List<Integer> brokers = new ArrayList<>();
+        r.get("brokers").forEach(broker -> brokers.add(broker.asInt()));
+        Map<Integer, Object> told = new HashMap<>();
+        await(admin.describeLogDirs(brokers).allDescriptions()).forEach((broker, directories) -> {
+            Map<String, Object> byPath = new HashMap<>();
+            directories.forEach((path, directory) -> {
+                Map<String, Boolean> replicas = new HashMap<>();
+                directory.replicaInfos().forEach((name, replica) -> replicas.put(name.toString(), replica.isFuture()));
+                String error = directory.error() == null ? "" : Errors.forException(directory.error()).name();
+                byPath.put(path, Map.of("error", error, "replicas", replicas));
+            });
+            told.put(broker, byPath);
+        });
+        return told;
     }
 
     /** Reads with several members at a time, which commit what they have read when they give it up. */

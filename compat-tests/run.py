@@ -33,8 +33,8 @@ CLIENTS = {
     "kcat": lambda: toolchain.kcat() and [sys.executable, HERE / "clients/kcat.py"],
     "tools": lambda: [sys.executable, HERE / "clients/tools.py", *toolchain.java("", heap="128m")[:-1], "--"],
 }
-# It starts slowly, takes more memory, and takes no directory back before it is started again.
-AGAINST_KAFKA = {"crash": ["--rounds", 4], "compaction": ["--rounds", 4], "abuse": ["--limits", 0], "disks": ["--restart", 1]}
+# It starts slowly and takes more memory.
+AGAINST_KAFKA = {"crash": ["--rounds", 4], "compaction": ["--rounds", 4], "abuse": ["--limits", 0]}
 CLIENT_LIMIT_S = 900
 PART_LIMIT_S = 900
 # How often transactions are looked through for those whose time is over; 10 s by default.
@@ -42,6 +42,8 @@ QUICK_TIME_OUT = {"transaction.abort.timed.out.transaction.cleanup.interval.ms":
 PARTS = ["start", "full", "clients", "takeover", "abuse", "crash", "compaction", "exactly_once", "disks", "cluster", "churn"]
 # What a foreign broker cannot be asked: how it is started, to keep a reserve, to be quick.
 OWN_PARTS = {"start", "full", "disks", "cluster", "churn"}
+# They run when they are named.
+ON_REQUEST = {"disks"}
 SEEDED = {"abuse", "crash", "compaction", "exactly_once", "disks", "cluster", "churn"}
 IN_ROUNDS = {"crash", "compaction", "exactly_once", "disks", "cluster"}
 
@@ -173,7 +175,7 @@ def bench(options):
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="*", help=f"{', '.join(PARTS)}, or bench; default all but bench")
+    parser.add_argument("part", nargs="*", help=f"{', '.join(PARTS)}, or bench; default all but disks and bench")
     parser.add_argument("--binary", default=PROJECT / "target/release/floodmark", help="the floodmark binary")
     parser.add_argument("--launcher", help="a command that runs a broker in the foreground, given its properties file")
     parser.add_argument("--against", choices=["floodmark", "kafka"], default="floodmark")
@@ -207,7 +209,8 @@ def main():
             return 0
         foreign = options.against == "kafka" or options.launcher or options.bootstrap
         # Nor can one that runs already be killed.
-        usual = ["clients"] if options.bootstrap else [part for part in PARTS if not foreign or part not in OWN_PARTS]
+        usual = ["clients"] if options.bootstrap else [
+            part for part in PARTS if part not in ON_REQUEST and not (foreign and part in OWN_PARTS)]
         for part in options.part or usual:
             print(f"=== {part}", flush=True)
             try:

@@ -7,8 +7,8 @@ with acks=all and consume, one directory after the other fails under them:
     syncs          writes go well, and syncs fail with EIO
 
 Each time the broker must stay up and serve its other directory and new topics, what it led there must be led by others, and clients
-must go on. When the disk works again the broker must take the directory back without being started anew: all replicas in sync. In the end the checker
-of the cluster test must find nothing in what the clients have seen. Then come moves between the directories of one broker (moves.py).
+must go on. When the disk works again and the broker has been started anew, it must take the directory back: all replicas in sync. (`--restart 0`
+demands that without a start.) In the end the checker of the cluster test must find nothing in what the clients have seen. Then come moves between the directories of one broker (moves.py).
 
 The file systems need root; without it directories are plain ones, and `read_only` is not run. EIO needs a kernel that hands calls over
 (lib/faulty.c); without it only `read_only` is run. Which directories fail, and in which order, comes from a seed, which is printed.
@@ -265,4 +265,4 @@ def disks_test(options, report):
 
 
 if __name__ == "__main__":
-    main(__doc__, disks_test, rounds=6, restart=0, seed=random.SystemRandom().randrange(1_000_000))
+    main(__doc__, disks_test, rounds=6, restart=1, seed=random.SystemRandom().randrange(1_000_000))

@@ -368,4 +368,4 @@ impl Log {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -26,11 +26,11 @@ const PIECE: usize = 256 << 10;
 /// Read beyond what was asked for, because the index points somewhat before the wanted batch.
 const SLACK: usize = 8 << 10;
 
-/// How many segments without a record one read passes over.
+/// From so many segments one read takes batches without a record.
 const EMPTY_SEGMENTS_MAX: usize = 1_000;
 
 /// A read that was planned by a view.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ColdRead {
     pub(super) segments: Arc<[Arc<Segment>]>,
     pub(super) active_size: u64,
@@ -51,6 +51,8 @@ struct First {
     /// The batch before it, if that was looked at, and where that ended, or a bound below.
     before: Option<BatchHeader>,
     after: Offset,
+    /// So much may come with it.
+    max_bytes: usize,
 }
 
 impl ColdRead {
@@ -60,49 +62,49 @@ impl ColdRead {
     /// Compaction leaves empty batches. Those before the first record come with it: there are clients (librdkafka) that take an
     /// answer without a record for one that was cut off.
     pub fn run(&self) -> io::Result<Bytes> {
-        let (mut empty, mut rest) = (BytesMut::new(), self.clone());
-        let segments = &self.segments[segment_of(&self.segments, self.from)..];
-        for segment in segments.iter().take(EMPTY_SEGMENTS_MAX) {
-            if segment.base() >= self.upto {
+        let (mut empty, mut count) = (BytesMut::new(), 0);
+        for segment in &self.segments[segment_of(&self.segments, self.from)..] {
+            if segment.base() >= self.upto || count == EMPTY_SEGMENTS_MAX {
                 break;
             }
-            match rest.read_segment(segment) {
+            let max_bytes = self.max_bytes.saturating_sub(empty.len());
+            let batches = match self.read_segment(segment, max_bytes) {
                 // A segment has nothing at or after `from` when compaction took its last records.
-                Ok(None) => {}
-                Ok(Some(batches)) if empty.is_empty() && (batches.is_empty() || has_record(&batches)) => {
-                    return Ok(batches);
-                }
-                Ok(Some(batches)) => {
-                    empty.extend_from_slice(&batches);
-                    if batches.is_empty() || has_record(&batches) {
-                        break;
-                    }
-                    rest.max_bytes = self.max_bytes.saturating_sub(empty.len());
-                }
+                Ok(None) => continue,
+                Ok(Some(batches)) => batches,
                 Err(error) if empty.is_empty() => return Err(error),
                 // The next read begins with it.
                 Err(_) => break,
+            };
+            let is_last = batches.is_empty() || has_record(&batches);
+            if is_last && empty.is_empty() {
+                return Ok(batches);
+            }
+            empty.extend_from_slice(&batches);
+            count += 1;
+            if is_last {
+                break;
             }
         }
         Ok(empty.freeze())
     }
 
-    fn read_segment(&self, segment: &Arc<Segment>) -> io::Result<Option<Bytes>> {
+    fn read_segment(&self, segment: &Arc<Segment>, max_bytes: usize) -> io::Result<Option<Bytes>> {
         let start = segment.search_from(self.from)?;
-        match self.read_from(segment, start) {
+        match self.read_from(segment, start, max_bytes) {
             // Read once more, from the segment's start: an index can lead astray, and so can a single read.
             Err(error) if Damage::of(&error).is_some_and(|damage| !damage.is_known()) => {
-                self.read_from(segment, 0).map_err(told_from_legacy)
+                self.read_from(segment, 0, max_bytes).map_err(told_from_legacy)
             }
             result => result,
         }
     }
 
-    fn read_from(&self, segment: &Arc<Segment>, start: u64) -> io::Result<Option<Bytes>> {
+    fn read_from(&self, segment: &Arc<Segment>, start: u64, max_bytes: usize) -> io::Result<Option<Bytes>> {
         let size = shown_size(&self.segments, self.active_size, segment);
         let segment_end = end_of(&self.segments, segment, self.log_end);
         let file = segment.log_file().get()?;
-        let wanted = self.max_bytes.max(HEADER_LEN).saturating_add(SLACK);
+        let wanted = max_bytes.max(HEADER_LEN).saturating_add(SLACK);
         let wanted = wanted.min(to_usize(size.saturating_sub(start)));
         let mut bytes = Buffer::for_len(wanted);
         read_more(&mut bytes, &*file, wanted, start)?;
@@ -141,7 +143,7 @@ impl ColdRead {
                     skip = 0;
                 }
                 let before = before.map(|(_, before)| before);
-                let first = First { header, position, before, after };
+                let first = First { header, position, before, after, max_bytes };
                 return self.cut(bytes, skip, &first, segment, (&*file, size)).map(Some);
             }
             before = Some((position, header));
@@ -162,10 +164,10 @@ impl ColdRead {
         let first_size = first.header.size_in_bytes();
         // The end that it tells may be damaged.
         let is_beyond = first.header.last_offset() >= self.upto;
-        if !is_beyond && first_size > self.max_bytes && !self.min_one_batch {
+        if !is_beyond && first_size > first.max_bytes && !self.min_one_batch {
             return Ok(Bytes::new());
         }
-        let budget = if is_beyond { first_size } else { self.max_bytes.max(first_size) };
+        let budget = if is_beyond { first_size } else { first.max_bytes.max(first_size) };
         // Complete the answer when the batches that were skipped, or a large first one, took its room.
         let have = bytes.len().saturating_sub(skip);
         let missing = budget.min(to_usize(size - first.position)).saturating_sub(have);
@@ -174,7 +176,7 @@ impl ColdRead {
         }
         // The next read is likely to go on here.
         let read_to = first.position + bytes.len().saturating_sub(skip) as u64;
-        file.will_read(read_to, PIECE.min(self.max_bytes).min(to_usize(size.saturating_sub(read_to))));
+        file.will_read(read_to, PIECE.min(first.max_bytes).min(to_usize(size.saturating_sub(read_to))));
         let (mut end, mut after) = (skip, first.after);
         let segment_end = end_of(&self.segments, segment, self.log_end);
         let mut epochs = EpochWatch::behind(&self.epochs, first.before.as_ref());

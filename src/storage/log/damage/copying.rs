@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::super::compaction::{
-    CleanError, CleanLimits, CleanStats, Cleaned, MapLimits, Stopped, SwapError, Watch, clean,
-};
+use super::super::compaction::{CleanError, CleanLimits, CleanStats, MapLimits, clean};
+use super::super::mend::tests::Swapping;
 use super::super::names::{FileName, Kind};
 use super::super::succession::CopyError;
 use super::super::tests::{DIR, open_args, placed, read_all};
@@ -80,18 +79,6 @@ impl Stored {
     }
 
     fn clean(&mut self, cleaned: Option<Offset>) -> Result<CleanStats, CleanError> {
-        struct Swapping<'a>(&'a mut Log);
-        impl Watch for Swapping<'_> {
-            fn spend(&mut self, _: usize) -> Result<(), Stopped> {
-                Ok(())
-            }
-            fn has_room(&mut self, _: u64) -> bool {
-                true
-            }
-            fn swap(&mut self, cleaned: Cleaned) -> Result<(), SwapError> {
-                self.0.swap_in(&cleaned).map(drop)
-            }
-        }
         let map = MapLimits { bytes: 24_000, load_factor: 1.0, secret: 42 };
         let limits = CleanLimits { map, chunk_bytes: 200 };
         let (basis, config) = (self.log.compaction_basis(), self.log.config().clone());

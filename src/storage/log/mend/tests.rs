@@ -533,7 +533,7 @@ fn a_length_that_is_wrong_takes_no_memory() {
 }
 
 /// Takes compacted segments over at once.
-struct Swapping<'a>(&'a mut Log);
+pub(in crate::storage::log) struct Swapping<'a>(pub &'a mut Log);
 
 impl Watch for Swapping<'_> {
     fn spend(&mut self, _: usize) -> Result<(), Stopped> {

@@ -33,9 +33,17 @@ def node(folder, native=()):
         for package in native:
             say(f"building {package}")
             run(["npm", "rebuild", package], f"build {package} (a C++ compiler, make, Python)", limit_min=30, cwd=path,
-                env={**os.environ, "JOBS": "2"})
+                env=one_at_a_time())
 
     return make_once(CACHE / f"{folder.name}-{digest(*files)}", build)
+
+
+def one_at_a_time():
+    """The environment in which node-gyp's make takes one step after the other, whatever make has called us. node-rdkafka's make
+    file does not say that librdkafka's `configure` writes the config.h that the next step needs: two steps at once find none, or one
+    that is being written anew."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS", "GNUMAKEFLAGS")}
+    return {**inherited, "JOBS": "1"}
 
 
 def go(folder):

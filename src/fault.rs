@@ -36,6 +36,8 @@ pub(crate) enum Fault {
     SkipsEpochBump,
     /// A replica that has lost its data stays in sync and eligible.
     KeepsLostReplicas,
+    /// What a controller has decided by what it knows takes effect in the term of the next one.
+    TakesPastTerms,
 
     // Of logs.
     /// Followers take no note of the producers of what they copy.
@@ -80,10 +82,11 @@ impl Fault {
     /// report: the laws of a pair, which look at what it believes, find it.
     pub(crate) const OF_PAIR: [Fault; 1] = [Fault::TakesLateReports];
     /// Those that only show where all parts play together.
-    pub(crate) const OF_CLUSTER: [Fault; 7] = [
+    pub(crate) const OF_CLUSTER: [Fault; 8] = [
         Fault::ElectsOutsideIsr,
         Fault::SkipsEpochBump,
         Fault::KeepsLostReplicas,
+        Fault::TakesPastTerms,
         Fault::ForgetsProducers,
         Fault::TrustsSnapshots,
         Fault::IgnoresFailedSync,

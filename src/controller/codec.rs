@@ -65,10 +65,12 @@ pub fn get_entry(index: u64, mut from: Bytes) -> Result<Entry, DecodeError> {
     let leader_id = get_leader_id(&mut from)?;
     let payload = match from.try_get_u8()? {
         KIND_BLANK => finish(EntryPayload::Blank, &from)?,
-        KIND_RECORDS => EntryPayload::Normal(Batch { base: from.try_get_u64()?, tag: 0, records: from }),
+        KIND_RECORDS => {
+            EntryPayload::Normal(Batch { base: from.try_get_u64()?, tag: 0, term: None, records: from })
+        }
         KIND_TAGGED_RECORDS => {
             let (base, tag) = (from.try_get_u64()?, from.try_get_u64()?);
-            EntryPayload::Normal(Batch { base, tag, records: from })
+            EntryPayload::Normal(Batch { base, tag, term: None, records: from })
         }
         KIND_MEMBERSHIP => {
             let membership = get_membership(&mut from)?;
@@ -215,11 +217,21 @@ mod tests {
             Entry { log_id: id(0), payload: EntryPayload::Blank },
             Entry {
                 log_id: id(1),
-                payload: EntryPayload::Normal(Batch { base: 5, tag: 0, records: Bytes::from_static(b"abc") }),
+                payload: EntryPayload::Normal(Batch {
+                    base: 5,
+                    tag: 0,
+                    term: None,
+                    records: Bytes::from_static(b"abc"),
+                }),
             },
             Entry {
                 log_id: id(2),
-                payload: EntryPayload::Normal(Batch { base: u64::MAX, tag: 9, records: Bytes::new() }),
+                payload: EntryPayload::Normal(Batch {
+                    base: u64::MAX,
+                    tag: 9,
+                    term: None,
+                    records: Bytes::new(),
+                }),
             },
             Entry { log_id: id(3), payload: EntryPayload::Membership(Membership::new(joint, nodes)) },
         ]

@@ -1,7 +1,8 @@
 //! From waiting decisions to one batch: each is run on the image as the ones before it will have left it.
 //!
 //! Pure: knows neither Raft nor time. Invariants: the batch's records, applied to the image it was made from, give what
-//! each decision saw and what the answers speak of; a decision that panics or cannot be written takes nobody with it.
+//! each decision saw and what the answers speak of; a batch takes effect in the one term for which a decision in it is, if there
+//! is one; a decision that panics or cannot be written takes nobody with it.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,6 +35,8 @@ pub enum ProposeError {
 pub trait Command: Send {
     /// Decides anew on `image`; may be called several times, of which the last counts.
     fn decide(&mut self, image: &Image) -> Vec<Record>;
+    /// The only term in which what it decides may take effect, if there is one.
+    fn term(&self) -> Option<u64>;
     /// Whether nobody waits any more.
     fn is_abandoned(&self) -> bool;
     /// Tells how it went: the reply of the last decision, or why there is none.
@@ -45,16 +48,26 @@ pub type Waiting = VecDeque<Box<dyn Command>>;
 
 struct Pending<R, F> {
     decide: F,
+    term: Option<u64>,
     reply: Option<R>,
     to: oneshot::Sender<Result<R, ProposeError>>,
 }
 
-/// The command for a closure, and where its answer arrives.
-pub fn command<R: Send + 'static>(
+/// A command, and where its answer arrives.
+pub type Asked<R> = (Box<dyn Command>, oneshot::Receiver<Result<R, ProposeError>>);
+
+/// The command for a closure that goes by the image alone.
+pub fn command<R: Send + 'static>(decide: impl FnMut(&Image) -> Decision<R> + Send + 'static) -> Asked<R> {
+    command_of(None, decide)
+}
+
+/// The same for one that goes by what is known in one `term`. Once that is over it must decide on no records any more.
+pub fn command_of<R: Send + 'static>(
+    term: Option<u64>,
     decide: impl FnMut(&Image) -> Decision<R> + Send + 'static,
-) -> (Box<dyn Command>, oneshot::Receiver<Result<R, ProposeError>>) {
+) -> Asked<R> {
     let (to, answer) = oneshot::channel();
-    (Box::new(Pending { decide, reply: None, to }), answer)
+    (Box::new(Pending { decide, term, reply: None, to }), answer)
 }
 
 impl<R: Send, F: FnMut(&Image) -> Decision<R> + Send> Command for Pending<R, F> {
@@ -62,6 +75,10 @@ impl<R: Send, F: FnMut(&Image) -> Decision<R> + Send> Command for Pending<R, F> 
         let decision = (self.decide)(image);
         self.reply = Some(decision.reply);
         decision.records
+    }
+
+    fn term(&self) -> Option<u64> {
+        self.term
     }
 
     fn is_abandoned(&self) -> bool {
@@ -75,11 +92,11 @@ impl<R: Send, F: FnMut(&Image) -> Decision<R> + Send> Command for Pending<R, F> 
     }
 }
 
-/// Takes decisions from the front of `waiting` until their records reach `max_bytes`. Gives the batch, which may hold no
-/// records, and those who wait for it.
+/// Takes decisions from the front of `waiting` until their records reach `max_bytes`, or are for another term than those before.
+/// Gives the batch, which may hold no records, and those who wait for it.
 pub fn decide_all(image: &Image, waiting: &mut Waiting, max_bytes: usize) -> (Batch, Vec<Box<dyn Command>>) {
     let mut scratch = image.clone();
-    let mut records = BytesMut::new();
+    let (mut records, mut term) = (BytesMut::new(), None);
     let mut decided = Vec::new();
     while records.len() < max_bytes
         && let Some(mut command) = waiting.pop_front()
@@ -88,15 +105,25 @@ pub fn decide_all(image: &Image, waiting: &mut Waiting, max_bytes: usize) -> (Ba
             continue;
         }
         match decide(&scratch, &mut *command) {
+            Some((_, bytes)) if !bytes.is_empty() && differ(term, command.term()) => {
+                waiting.push_front(command);
+                break;
+            }
             Some((next, bytes)) => {
                 scratch = next;
+                term = term.or(command.term().filter(|_| !bytes.is_empty()));
                 records.unsplit(bytes);
                 decided.push(command);
             }
             None => command.answer(Err(ProposeError::Defect)),
         }
     }
-    (Batch { base: image.version.0, tag: 0, records: records.freeze() }, decided)
+    (Batch { base: image.version.0, tag: 0, term, records: records.freeze() }, decided)
+}
+
+/// Whether what is for the one term cannot be in a batch with what is for the other.
+fn differ(one: Option<u64>, other: Option<u64>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| one != other)
 }
 
 /// One decision: the image after it and its records' bytes; `None` when it fails, having changed nothing.

@@ -1,8 +1,9 @@
 //! The metadata log as every node has it: the leader writes to its own, all others send what they have decided to the
 //! leader.
 //!
-//! Knows nothing of what the records mean. Invariant: `NotLeader` says that the batch may be offered again, for its base
-//! makes sure that it is taken once at most; every other error is final.
+//! Knows nothing of what the records mean. Invariants: `NotLeader` says that the batch may be offered again, for its base
+//! makes sure that it is taken once at most; every other error is final. What was decided for a term in which this node leads
+//! is sent to nobody.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,6 +170,10 @@ impl MetadataLog for QuorumLog {
     async fn propose(&self, batch: Batch) -> Result<Applied, ProposeError> {
         if self.view.is_leader() {
             return self.propose_here(batch).await;
+        }
+        if batch.term.is_some() {
+            // Once this node has what the next leader has, it is known whether it had been taken before.
+            return self.confirm().await.map(|version| Applied::Stale { version });
         }
         match self.leader_elsewhere() {
             Some((leader, address)) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::controller::deciding::{self, Command, ProposeError, Waiting};
+use crate::controller::deciding::{self, Asked, Command, ProposeError, Waiting};
 use crate::controller::duties::Office;
 use crate::controller::quorum::{Leadership, QuorumStatus, QuorumView};
 use crate::controller::raft_types::{Applied, Batch};
@@ -27,8 +27,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// The log that batches go to; the simulation has its own.
 pub trait MetadataLog: Send + Sync + 'static {
-    /// Appends the batch and waits until it is committed and applied where the leader is. `NotLeader` says that this is not
-    /// known, and that the batch may be offered again.
+    /// Appends the batch and waits until it is committed and applied where the leader is; one for a term in which this node
+    /// leads, in that term or never. `NotLeader` says that this is not known, and that the batch may be offered again.
     fn propose(&self, batch: Batch) -> impl Future<Output = Result<Applied, ProposeError>> + Send;
 
     /// A version of the image that holds all that was committed before the call. `NotLeader` is worth another try.
@@ -82,7 +82,20 @@ impl MetadataHandle {
         limit: Duration,
         decide: impl FnMut(&Image) -> Decision<R> + Send + 'static,
     ) -> Result<R, ProposeError> {
-        let (command, answer) = deciding::command(decide);
+        self.ask(limit, deciding::command(decide)).await
+    }
+
+    /// `run` for what goes by what this node knows as the active controller of `term`: it takes effect in that term or never.
+    /// Once the term is over `decide` must come to no records.
+    pub async fn run_in_term<R: Send + 'static>(
+        &self,
+        term: u64,
+        decide: impl FnMut(&Image) -> Decision<R> + Send + 'static,
+    ) -> Result<R, ProposeError> {
+        self.ask(TIME_LIMIT, deciding::command_of(Some(term), decide)).await
+    }
+
+    async fn ask<R>(&self, limit: Duration, (command, answer): Asked<R>) -> Result<R, ProposeError> {
         let asked = async {
             self.queue.send(command).await.map_err(|_| ProposeError::ShuttingDown)?;
             answer.await.unwrap_or(Err(ProposeError::ShuttingDown))
@@ -237,8 +250,8 @@ async fn settle(
 enum Offered {
     /// It is in this node's image.
     Taken,
-    /// The image has moved under it, and this node has the image that did. `confirmed` is its version where the batch held
-    /// no records.
+    /// The image has moved under it, and this node has the image that did; or it was for a term that is over. `confirmed` is the
+    /// image's version where the batch held no records.
     Stale {
         confirmed: Option<u64>,
     },
@@ -263,7 +276,10 @@ async fn offer(log: &impl MetadataLog, published: &Published, batch: &Batch) -> 
             if published.has_taken(batch) {
                 return Offered::Taken;
             }
-            tracing::debug!(version, "the image has moved under a batch of decisions; deciding again");
+            tracing::debug!(
+                version,
+                "the image or the term has moved under a batch of decisions; deciding again"
+            );
             Offered::Stale { confirmed: None }
         }
         Ok(Applied::Nothing) => Offered::Taken,

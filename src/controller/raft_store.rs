@@ -2,7 +2,8 @@
 //! thread.
 //!
 //! Knows no files. Invariants: an entry is readable as soon as `append` returns and durable before its callback runs; the
-//! newest entries are kept in memory up to a bound, and those not yet flushed always.
+//! newest entries are kept in memory up to a bound, and those not yet flushed always; no entry that is in the log waits for
+//! anything to be settled, so that all who read it make the same of it.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -339,7 +340,10 @@ impl RaftLogStorage<Quorum> for LogStore {
         let mut memory = self.memory();
         let mut payloads = Vec::new();
         let mut first = None;
-        for entry in entries {
+        for mut entry in entries {
+            if let EntryPayload::Normal(batch) = &mut entry.payload {
+                batch.settle(entry.log_id.leader_id.term);
+            }
             let payload = encode(&entry);
             memory.log_bytes += payload.len() as u64;
             payloads.push(payload);

@@ -8,6 +8,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::controller::snapshot::SnapshotFile;
+use crate::fault::{self, Fault};
 use crate::types::{DirectoryId, NodeId};
 
 openraft::declare_raft_types!(
@@ -42,19 +43,35 @@ pub fn node_id(id: RaftNodeId) -> NodeId {
     NodeId(i32::try_from(id).expect("the quorum's numbers come from node ids"))
 }
 
-/// The records of one entry, and the metadata version that they were decided on.
+/// The base of a batch that takes effect nowhere: no image has this version.
+const NEVER: u64 = u64::MAX;
+
+/// The records of one entry, and what they were decided on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Batch {
     /// The version of the image that the decisions saw. On any other version the entry changes nothing.
     pub base: u64,
     /// Drawn at random for each batch that is offered, so that whoever offered it finds it again; 0 in logs that have none.
     pub tag: u64,
+    /// The only term in which it may be written, by the node that offers it, if what the active controller of that term knows
+    /// went into it: the next one may have heard otherwise. Neither the log nor any message has this, for it is settled when
+    /// the batch is written.
+    #[serde(skip)]
+    pub term: Option<u64>,
     /// Records in Kafka's framing, each behind its length (u32, big-endian).
     #[serde(serialize_with = "bytes_out", deserialize_with = "bytes_in")]
     pub records: Bytes,
 }
 
 impl Batch {
+    /// It is written in the log of this term. One that was for another term stays without effect, whoever reads it.
+    pub fn settle(&mut self, term: u64) {
+        let is_over = self.term.take().is_some_and(|of| of != term);
+        if is_over && !fault::is_active(Fault::TakesPastTerms) {
+            self.base = NEVER;
+        }
+    }
+
     /// The records, one slice each; an error when a length does not fit.
     pub fn split(&self) -> Result<Vec<Bytes>, BatchError> {
         split_records(self.records.clone())
@@ -93,7 +110,7 @@ pub fn split_records(mut bytes: Bytes) -> Result<Vec<Bytes>, BatchError> {
 pub enum Applied {
     /// The records are in the image, which has this version now.
     Records { version: u64 },
-    /// The batch was decided on another version than this one and changed nothing.
+    /// The batch was decided on another version than this one, or for a term that is over, and changed nothing.
     Stale { version: u64 },
     /// The entry carries no records: a leader's first entry, or a change of membership.
     Nothing,

@@ -137,6 +137,7 @@ impl RaftService {
         let batch = Batch {
             base: message.base.cast_unsigned(),
             tag: message.tag.cast_unsigned(),
+            term: None,
             records: message.records,
         };
         let (outcome, version) = match inner.here(inner.log.propose_here(batch)).await {

@@ -13,7 +13,7 @@ use super::context::{Context, ControllerEvent, Event, Ms, note};
 use super::network::{Body, Caller, Place};
 use super::quorum::Log;
 use crate::controller::ProposeError;
-use crate::controller::deciding::{Command, Waiting, command, decide_all};
+use crate::controller::deciding::{Asked as Deciding, Command, Waiting, command_of, decide_all};
 use crate::controller::duties::judgement;
 use crate::controller::raft_types::Batch;
 use crate::metadata::alter_partition::{AlterPartitionReply, ProposedIsr, alter_partition};
@@ -67,6 +67,13 @@ pub enum Request {
     Elect(TopicPartition),
     Reassign(Reassignment),
     Unregister(NodeId),
+}
+
+impl Request {
+    /// Whether it is for the active controller to decide.
+    fn is_for_office(&self) -> bool {
+        matches!(self, Request::Register(_) | Request::Heartbeat(..) | Request::Alter { .. })
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -252,7 +259,7 @@ impl Controller {
             self.hear(context, heartbeat, silent);
         }
         let term = self.term();
-        let (command, answer) = self.command(context, request);
+        let (command, answer) = self.command(context, request, term);
         self.waiting.push_back(command);
         self.asked.push(Asked { caller, from, call, term, answer });
         self.decide_soon(context);
@@ -270,17 +277,15 @@ impl Controller {
         }
     }
 
-    fn command(
-        &self,
-        context: &mut Context,
-        request: Request,
-    ) -> (Box<dyn Command>, oneshot::Receiver<Result<Answer, ProposeError>>) {
+    fn command(&self, context: &mut Context, request: Request, term: Option<u64>) -> Deciding<Answer> {
         let mind = self.mind.clone();
         let seed = context.chance.next();
-        command(move |image: &Image| {
+        let bound = term.filter(|_| request.is_for_office());
+        command_of(bound, move |image: &Image| {
             let mut mind = mind.lock().expect("one thread");
             let now = mind.now;
-            decide(image, request.clone(), mind.office.as_mut().map(|(_, liveness)| liveness), now, seed)
+            let liveness = mind.office.as_mut().filter(|(now, _)| Some(*now) == term);
+            decide(image, request.clone(), liveness.map(|(_, liveness)| liveness), now, seed)
                 .unwrap_or_else(|| Decision::reply(Answer::NotController))
         })
     }
@@ -331,7 +336,7 @@ impl Controller {
             log.append(context, vec![record]);
         }
         let is_taken = log.has_taken(&batch);
-        if !is_taken && batch.base != log.head.version.0 {
+        if !is_taken && !log.fits(&batch) {
             for command in commands.into_iter().rev() {
                 self.waiting.push_front(command);
             }
@@ -387,11 +392,15 @@ impl Controller {
                 Verdict::Fence(id, epoch, cause) => {
                     note!(context, "broker {id} is to be fenced: {cause}");
                     let mind = self.mind.clone();
-                    let (command, _) =
-                        command(move |image: &Image| match &mind.lock().expect("one thread").office {
-                            Some((now, _)) if *now == term => brokers::fence(image, id, epoch, DEFAULTS),
+                    let (command, _) = command_of(Some(term), move |image: &Image| {
+                        let mind = mind.lock().expect("one thread");
+                        match &mind.office {
+                            Some((now, liveness)) if *now == term => {
+                                judgement::fence(image, liveness, (id, epoch), DEFAULTS, mind.now)
+                            }
                             _ => Decision::reply(false),
-                        });
+                        }
+                    });
                     self.waiting.push_back(Box::new(Kept(command)));
                 }
             }
@@ -467,6 +476,10 @@ struct Kept(Box<dyn Command>);
 impl Command for Kept {
     fn decide(&mut self, image: &Image) -> Vec<Record> {
         self.0.decide(image)
+    }
+
+    fn term(&self) -> Option<u64> {
+        self.0.term()
     }
 
     fn is_abandoned(&self) -> bool {

@@ -12,6 +12,8 @@ use super::network::Place;
 use super::plan::{Mishap, TopicKind};
 use super::quorum::Going;
 use super::world::World;
+use crate::controller::raft_types::Batch;
+use crate::metadata::Record;
 use crate::metadata::reassign::Reassignment;
 use crate::storage::sim_disk::FaultOn;
 use crate::types::{BrokerEpoch, NodeId, Offset, TopicIdPartition, TopicPartition};
@@ -28,6 +30,17 @@ enum Mend {
     Wipe(i32, Ms),
     /// A node with empty disks, which gets no data from others until then, is back: whoever is alone in having them ends.
     Strike(Strike),
+    /// A controller that was to be overtaken is not, or has been.
+    Overtake(Overtake),
+}
+
+/// A controller is overtaken with a fence under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Overtake {
+    /// Whom it does not hear.
+    node: i32,
+    at: usize,
+    term: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,12 +56,15 @@ const WIPE_MS: Ms = 3_500;
 const WIPE_LOOK_MS: Ms = 20;
 const STRIKE_MS: Ms = 5_000;
 const STRIKE_LOOK_MS: Ms = 10;
+/// Within this time a controller fences whom it does not hear.
+const OVERTAKE_MS: Ms = 5_500;
 
 #[derive(Debug, Default)]
 pub struct Mishaps {
     mends: BTreeMap<u64, Mend>,
     /// Nodes with empty disks, and the epoch that their brokers had before.
     wiped: BTreeMap<i32, BrokerEpoch>,
+    overtake: Option<Overtake>,
 }
 
 impl Mishaps {
@@ -130,6 +146,7 @@ impl Mishaps {
                 true
             }
             Mishap::PauseController => Self::pause_controller(world, for_ms),
+            Mishap::Overtake => Self::deafen(world, node),
             Mishap::Unregister => Self::unregister(world, node),
             Mishap::Admin => Self::administer(world, node),
         }
@@ -146,6 +163,38 @@ impl Mishaps {
             world.quorum.elect(&mut world.context, next, Going::Unaware(unaware), outage);
         }
         true
+    }
+
+    /// The active controller hears a broker no more, and is overtaken once it fences it.
+    fn deafen(world: &mut World, node: i32) -> bool {
+        if world.mishaps.overtake.is_some() {
+            return false;
+        }
+        let overtake = Overtake { node, at: world.quorum.log.leader, term: world.quorum.log.term };
+        world.mishaps.overtake = Some(overtake);
+        world.context.network.cuts.insert((Place::Node(node), Place::Controller(overtake.at)));
+        Self::mend_in(world, OVERTAKE_MS, Mend::Overtake(overtake))
+    }
+
+    /// A controller has done something. If it is to be overtaken, and this is the moment, another one takes over, and it hears of
+    /// that later than the broker does.
+    pub fn look(world: &mut World, at: usize) {
+        let Some(overtake) = world.mishaps.overtake.filter(|overtake| overtake.at == at) else { return };
+        let under_way = world.quorum.controllers[at].under_way();
+        let fences = under_way.is_some_and(|batch| is_fence(&batch, overtake.node));
+        if !fences || world.context.calm || world.quorum.log.term != overtake.term {
+            return;
+        }
+        let count = world.context.plan.controllers;
+        let next = (at + 1 + world.context.chance.below(count - 1)) % count;
+        let unaware = world.context.chance.between(200, 900);
+        for other in (0..count).filter(|other| *other != at) {
+            let (from, to) = (Place::Controller(other), Place::Controller(at));
+            world.context.network.cuts.insert((from, to));
+            Self::mend_in(world, unaware, Mend::Cut(from, to));
+        }
+        world.quorum.elect(&mut world.context, next, Going::Unaware(unaware), 0);
+        world.mishaps.overtake = None;
     }
 
     fn mend_in(world: &mut World, ms: Ms, mend: Mend) -> bool {
@@ -348,6 +397,11 @@ impl Mishaps {
             }
             Mend::Wipe(node, until) => Self::wipe_when_down(world, node, until),
             Mend::Strike(strike) => Self::strike(world, strike),
+            Mend::Overtake(overtake) => {
+                world.mishaps.overtake.take_if(|now| *now == overtake);
+                let cut = (Place::Node(overtake.node), Place::Controller(overtake.at));
+                world.context.network.cuts.remove(&cut);
+            }
             Mend::Disk(node) => world.nodes[(node - 1) as usize].disk.set_capacity(None),
             Mend::Slow(node) => {
                 world.context.slow.remove(&node);
@@ -388,4 +442,14 @@ impl Mishaps {
             }
         }
     }
+}
+
+/// Whether the batch fences this broker.
+fn is_fence(batch: &Batch, node: i32) -> bool {
+    let records = batch.split().expect("whole records").into_iter();
+    let mut records = records.map(|bytes| Record::decode(bytes).expect("a record").0);
+    records.any(|record| match record {
+        Record::BrokerRegistrationChange(change) => change.broker_id == node && change.fenced == 1,
+        _ => false,
+    })
 }

@@ -8,6 +8,9 @@ use crate::metadata::topics::name::{CONSUMER_OFFSETS, TRANSACTION_STATE};
 /// One seed of so many has transactions.
 const TRANSACTIONS_EVERY: u64 = 3;
 
+/// So many seeds in a thousand, of those with several controllers, have controllers that are overtaken, and little else.
+const OVERTAKEN: u32 = 100;
+
 /// What may happen to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
@@ -41,6 +44,8 @@ pub enum Mishap {
     NewController,
     /// The active controller stands still.
     PauseController,
+    /// The active controller does not hear a broker, and another one takes over as soon as it has decided to fence that one.
+    Overtake,
     /// A broker is taken out of the cluster.
     Unregister,
     /// Somebody asks for another leader, other replicas, another topic, or none.
@@ -205,7 +210,8 @@ impl Plan {
             transactions: None,
             group: None,
         };
-        if seed.is_multiple_of(TRANSACTIONS_EVERY) { plan.with_transactions(seed) } else { plan }
+        let plan = if seed.is_multiple_of(TRANSACTIONS_EVERY) { plan.with_transactions(seed) } else { plan };
+        plan.with_overtaking(seed)
     }
 
     /// The same with transactions, and less of what goes on without them.
@@ -241,6 +247,16 @@ impl Plan {
             by_regex: *chance.pick(&[0, 1, 3]),
         });
         self
+    }
+
+    /// The same, perhaps with controllers that are overtaken with something under way. That shows where nothing else changes the
+    /// metadata meanwhile, for what was decided on other metadata is decided again anyway.
+    fn with_overtaking(self, seed: u64) -> Plan {
+        if self.controllers == 1 || !Chance::new(seed ^ 0x07a4).permille(OVERTAKEN) {
+            return self;
+        }
+        let mishaps = vec![Mishap::Overtake, Mishap::ClockJump];
+        Plan { mishaps, session_ms: 2_400, faults_ms: 9_000, ..self }
     }
 
     /// Whether there are clients of the first generation, for which the order of a connection matters: what was sent on one

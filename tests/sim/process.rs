@@ -42,7 +42,9 @@ use crate::storage::disk::Disk;
 use crate::storage::log::producer_state::Coordinated;
 use crate::storage::log::{AppendError, Budgets, Log, Origin};
 use crate::storage::log_dir::{Claim, LogDir, LogDirError, Owner};
-use crate::types::{BrokerEpoch, DirectoryId, LeaderEpoch, NodeId, Offset, TopicIdPartition, Uuid};
+use crate::types::{
+    BrokerEpoch, DirectoryId, LeaderEpoch, MonotonicMs, NodeId, Offset, TopicIdPartition, Uuid,
+};
 
 const POLL_MS: Ms = 250;
 const CHECKPOINT_MS: Ms = 700;
@@ -345,6 +347,10 @@ impl Process {
             self.after(context, self.ticks_at - context.now, ProcessEvent::Tick);
         }
         self.wake(context);
+    }
+
+    pub fn holds_lease(&self, now: MonotonicMs) -> bool {
+        self.lease.holds(now)
     }
 
     /// The writer's side of a log here, once its shard has it.

@@ -45,15 +45,22 @@ impl Log {
         self.taken.contains(&batch.tag)
     }
 
-    /// Takes a batch, unless it was decided on another image.
+    /// Takes a batch, unless it was decided on another image, or by what somebody knew in another term.
     pub fn commit(&mut self, context: &mut Context, batch: &Batch) {
-        if batch.base != self.head.version.0 {
+        if !self.fits(batch) {
             return;
         }
         self.taken.insert(batch.tag);
         let records = batch.split().expect("whole records");
         let records = records.into_iter().map(|bytes| Record::decode(bytes).expect("a record").0);
         self.append(context, records.collect());
+    }
+
+    /// Whether a batch that comes now takes effect.
+    pub fn fits(&self, batch: &Batch) -> bool {
+        let mut batch = batch.clone();
+        batch.settle(self.term);
+        batch.base == self.head.version.0
     }
 
     pub fn append(&mut self, context: &mut Context, records: Vec<Record>) {

@@ -27,7 +27,7 @@ use crate::metadata::Image;
 use crate::metadata::liveness::ProbeOutcome;
 use crate::metadata::topics::NewTopic;
 use crate::storage::log::LogView;
-use crate::types::{LeaderEpoch, NodeId, Offset, PartitionIndex, TopicIdPartition, Uuid};
+use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset, PartitionIndex, TopicIdPartition, Uuid};
 
 /// How long the cluster may take to be whole again once nothing goes wrong any more.
 const RECOVERY_MS: Ms = 30_000;
@@ -290,7 +290,10 @@ impl World {
                 self.end_if_due(node);
             }
             Event::Start { node } => self.start(node),
-            Event::Controller { at, what } => self.quorum.on(&mut self.context, at, what),
+            Event::Controller { at, what } => {
+                self.quorum.on(&mut self.context, at, what);
+                Mishaps::look(self, at);
+            }
             Event::Producer(at) => {
                 let image = self.some_image();
                 self.producers[at].act(&mut self.context, &mut self.history, image.as_deref());
@@ -574,6 +577,9 @@ impl World {
             self.invariants.on_log(&self.quorum.log.records, head)?;
         }
         self.checked = head.version.0;
+        if is_new {
+            self.invariants.on_fenced(head, &self.nodes, MonotonicMs(self.context.now))?;
+        }
         let concerned = self.shown.iter().filter(|((_, id), _)| is_new || changed.contains(id));
         for ((node, id), shown) in concerned {
             let Shown { life, leadership, view, .. } = shown;

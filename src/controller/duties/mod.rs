@@ -6,8 +6,9 @@
 //! `judgement` holds the decisions that take it, `watch` is the task that carries out its verdicts, `periodic` gives leadership back to preferred replicas from time to
 //! time, `unclean` elects where nobody is left who has everything. Must not know sockets of clients, or error codes.
 //!
-//! Invariants: nobody is fenced in a term that has ended: the decision itself looks at the office once more. A heartbeat is
-//! answered in the term in which it came: the lease that it renews is what the next controller waits for.
+//! Invariants: what is decided here takes effect in the term in which it was asked for, or never: the next controller may have
+//! heard of whom this one condemns. A heartbeat is answered in the term in which it came: the lease that it renews is what the next
+//! controller waits for.
 
 pub(crate) mod judgement;
 mod office;
@@ -204,21 +205,22 @@ impl ActiveController {
         &self,
         mut decide: impl FnMut(&Image) -> Decision<Result<R, E>> + Send + 'static,
     ) -> Result<R, DutyError<E>> {
-        let inner = Arc::clone(&self.inner);
-        self.run_in_office(move |image| inner.term_number().map(|_| decide(image))).await
+        self.run_in_office(move |image| Some(decide(image))).await
     }
 
-    /// The same for a decision that is only made while this node leads.
+    /// The same for a decision that may find that this node does not lead any more.
     async fn run_in_office<R: Send + 'static, E: Send + 'static>(
         &self,
         mut decide: impl FnMut(&Image) -> Option<Decision<Result<R, E>>> + Send + 'static,
     ) -> Result<R, DutyError<E>> {
-        if self.inner.term_number().is_none() {
-            return Err(DutyError::NotController);
-        }
-        let decided = self.inner.metadata.run(move |image| match decide(image) {
-            Some(decision) => decision.map(|reply| reply.map_err(DutyError::Refused)),
-            None => Decision::reply(Err(DutyError::NotController)),
+        let Some(term) = self.inner.term_number() else { return Err(DutyError::NotController) };
+        let inner = Arc::clone(&self.inner);
+        let decided = self.inner.metadata.run_in_term(term, move |image| {
+            let is_in_office = inner.term_number() == Some(term);
+            match is_in_office.then(|| decide(image)).flatten() {
+                Some(decision) => decision.map(|reply| reply.map_err(DutyError::Refused)),
+                None => Decision::reply(Err(DutyError::NotController)),
+            }
         });
         match decided.await {
             Ok(reply) => reply,

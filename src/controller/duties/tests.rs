@@ -21,6 +21,9 @@ use crate::types::{BrokerEpoch, MonotonicMs, NodeId, Offset, PartitionIndex, Uui
 use crate::wire::messages::StrBytes;
 use crate::wire::messages::metadata::{PartitionRecord, TopicRecord};
 
+/// The only term that a quorum of one has here: each time in office is another one all the same, for what was known is forgotten.
+const TERM: u64 = 1;
+
 struct Rig {
     _dir: tempfile::TempDir,
     metadata: MetadataHandle,
@@ -41,7 +44,7 @@ impl Rig {
     async fn balancing(rebalance_interval: Option<Duration>) -> Rig {
         let (dir, disk) = real();
         let (metadata, member) = run_node(&disk, dir.path()).await;
-        let (office, noted) = tokio::sync::watch::channel(Some(1));
+        let (office, noted) = tokio::sync::watch::channel(Some(TERM));
         let (is_overtaken, is_deposed): (Arc<AtomicBool>, Arc<AtomicBool>) = Default::default();
         let deposed = Arc::clone(&is_deposed);
         let watched = Office::new(noted, move |_| !deposed.load(Ordering::Relaxed));
@@ -170,7 +173,7 @@ async fn a_node_that_does_not_lead_does_nothing() {
     assert!(rig.active.presence(NodeId(2), epoch).is_none());
     assert!(!rig.metadata.image().brokers.get(NodeId(2)).unwrap().fenced);
     // The next term begins with a dial to whom it has not heard.
-    rig.office.send_replace(Some(2));
+    rig.office.send_replace(Some(TERM));
     rig.broker_that(2, |broker| broker.fenced).await;
     rig.member.shutdown().await;
 }
@@ -184,7 +187,7 @@ async fn a_heartbeat_counts_in_the_term_in_which_it_came() {
     rig.is_overtaken.store(true, Ordering::Relaxed);
     assert_eq!(rig.active.heartbeat(heartbeat(2, epoch), Vec::new()).await, Err(DutyError::NotController));
     assert!(rig.is_deposed.load(Ordering::Relaxed));
-    rig.office.send_replace(Some(2));
+    rig.office.send_replace(Some(TERM));
     rig.is_deposed.store(false, Ordering::Relaxed);
     assert!(rig.active.heartbeat(heartbeat(2, epoch), Vec::new()).await.is_ok());
     rig.member.shutdown().await;

@@ -78,10 +78,10 @@ pub(super) fn address(inner: &Inner, image: &Image, id: NodeId) -> Option<Addres
 }
 
 pub(super) async fn fence(inner: Arc<Inner>, id: NodeId, epoch: BrokerEpoch, cause: Cause) {
-    let term = inner.term_number();
+    let Some(term) = inner.term_number() else { return };
     let decider = Arc::clone(&inner);
-    let decided = inner.metadata.run(move |image| {
-        if term.is_none() || decider.term_number() != term {
+    let decided = inner.metadata.run_in_term(term, move |image| {
+        if decider.term_number() != Some(term) {
             return Decision::reply(false);
         }
         let defaults = (decider.settings)(image).defaults;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::rig::{Cluster, Collected, Gate, Machine};
 use super::topic;
 use crate::controller::observers::Kind;
-use crate::metadata::{Decision, ImageVersion, Record};
+use crate::metadata::{Decision, Image, ImageVersion, Record};
 use crate::types::{NodeId, TimestampMs};
 use crate::wire::frame;
 use crate::wire::messages::metadata::TopicRecord;
@@ -70,6 +70,42 @@ async fn decisions_that_meet_are_made_again_and_none_is_lost() {
     assert_eq!(made.len(), 60);
     for node in cluster.nodes.values() {
         node.has_topics(60).await;
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_for_one_term_takes_effect_in_no_other_and_nowhere_else() {
+    let cluster = Cluster::start(&[1, 2, 3]).await;
+    // Makes a topic the first time, and then sees that its term is over.
+    let decide = |nth: u64| {
+        let mut times = 0;
+        move |_: &Image| {
+            times += 1;
+            Decision::new(if times == 1 { vec![topic(nth)] } else { Vec::new() }, times == 1)
+        }
+    };
+    let mut made = 0;
+    for (nth, (id, node)) in (0..).zip(&cluster.nodes) {
+        assert_eq!(node.handle.run_in_term(1_000_000, decide(100 + nth)).await, Ok(false));
+        // In one term two may lead, one after the other: another node's term is not this one's. There may be an election
+        // meanwhile.
+        let leader = node.leader_other_than(None).await;
+        let term = node.handle.leadership().borrow().term;
+        let has_made = node.handle.run_in_term(term, decide(nth)).await.unwrap();
+        assert!(!has_made || leader == *id, "node {id} has made a topic in the term of {leader}");
+        made += usize::from(has_made);
+    }
+    while made == 0 {
+        let leader = cluster.any().leader_other_than(None).await;
+        let node = &cluster.nodes[&leader];
+        let term = node.handle.leadership().borrow().term;
+        made += usize::from(node.handle.run_in_term(term, decide(9)).await.unwrap());
+    }
+    for node in cluster.nodes.values() {
+        // What was not taken does not hold up the next.
+        let seen = node.handle.run(|image| Decision::reply(image.topics.len())).await;
+        assert_eq!(seen, Ok(made));
     }
     cluster.stop().await;
 }

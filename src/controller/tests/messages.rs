@@ -51,7 +51,7 @@ fn entries_and_answers() {
     let membership = Membership::new(vec![BTreeSet::from([1])], BTreeMap::from([(1, member)]));
     let payloads = [
         EntryPayload::Blank,
-        EntryPayload::Normal(Batch { base: 3, tag: 8, records: Bytes::from_static(b"records") }),
+        EntryPayload::Normal(Batch { base: 3, tag: 8, term: None, records: Bytes::from_static(b"records") }),
         EntryPayload::Membership(membership.clone()),
     ];
     let entries = (5..).zip(payloads).map(|(index, payload)| Entry { log_id: log_id(2, index), payload });

@@ -1,6 +1,7 @@
 //! The proposer against a log that misbehaves as a real one rarely does.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ enum Answer {
     Stale,
     /// The batch takes effect, and nobody says so.
     TakenAndLost,
+    /// Another controller is elected, which is offered the batch the next time.
+    Deposed,
     Fail(ProposeError),
     Never,
 }
@@ -35,6 +38,7 @@ struct FakeLog {
     /// Records of somebody else that the leader has and this node has not when a version is asked for, one each time.
     elsewhere: Arc<Mutex<VecDeque<Record>>>,
     leads: bool,
+    term: Arc<AtomicU64>,
 }
 
 impl FakeLog {
@@ -56,8 +60,10 @@ impl MetadataLog for FakeLog {
     async fn propose(&self, batch: Batch) -> Result<Applied, ProposeError> {
         let answer = self.answers.lock().unwrap().pop_front();
         let version = self.published.image().version.0;
+        let term = self.term.load(Ordering::Relaxed);
         match answer {
             None if batch.base != version => Ok(Applied::Stale { version }),
+            None if batch.term.is_some_and(|of| of != term) => Ok(Applied::Stale { version }),
             None => Ok(self.apply(&records_of(&batch))),
             Some(Answer::TakenAndLost) => {
                 self.published.note_taken(&batch);
@@ -67,6 +73,10 @@ impl MetadataLog for FakeLog {
             Some(Answer::Overtaken(record)) => {
                 self.apply(&[*record]);
                 Ok(Applied::Stale { version: version + 1 })
+            }
+            Some(Answer::Deposed) => {
+                self.term.store(term + 1, Ordering::Relaxed);
+                Err(ProposeError::NotLeader { leader: None })
             }
             Some(Answer::Stale) => Ok(Applied::Stale { version }),
             Some(Answer::Fail(error)) => Err(error),
@@ -107,9 +117,19 @@ fn proposer_behind(
     leads: bool,
     elsewhere: Arc<Mutex<VecDeque<Record>>>,
 ) -> (MetadataHandle, oneshot::Sender<()>) {
+    proposer_in(Arc::default(), answers, leads, elsewhere)
+}
+
+/// The same with the term, which elections move on.
+fn proposer_in(
+    term: Arc<AtomicU64>,
+    answers: Vec<Answer>,
+    leads: bool,
+    elsewhere: Arc<Mutex<VecDeque<Record>>>,
+) -> (MetadataHandle, oneshot::Sender<()>) {
     let published = Arc::new(Published::new(Image::default()));
     let answers = Mutex::new(answers.into());
-    let log = FakeLog { published: Arc::clone(&published), answers, elsewhere, leads };
+    let log = FakeLog { published: Arc::clone(&published), answers, elsewhere, leads, term };
     let (_, metrics) = watch::channel(openraft::RaftMetrics::new_initial(1));
     let (stop, stopped) = oneshot::channel();
     let me = Identity { cluster_id: String::new(), node: NodeId(1), directory: DirectoryId::nil() };
@@ -148,6 +168,39 @@ async fn a_decision_that_becomes_needless_is_not_made_twice() {
 async fn a_stale_batch_is_decided_again_as_often_as_it_takes() {
     let (handle, _stop) = proposer((0..50).map(|_| Answer::Stale).collect(), true);
     assert_eq!(handle.run(|_| Decision::new(vec![topic(1)], ())).await, Ok(()));
+    assert_eq!(topics_in(&handle.image()), ["t1"]);
+}
+
+/// The image has not moved, so its version says nothing.
+#[tokio::test]
+async fn what_a_controller_decides_by_what_it_knows_is_not_taken_from_it_by_the_next() {
+    let term = Arc::new(AtomicU64::new(4));
+    let (handle, _stop) = proposer_in(Arc::clone(&term), vec![Answer::Deposed], true, Arc::default());
+    let of_term = |nth: u64| {
+        let now = Arc::clone(&term);
+        move |_: &Image| {
+            let is_in_office = now.load(Ordering::Relaxed) == 4;
+            Decision::new(if is_in_office { vec![topic(nth)] } else { Vec::new() }, is_in_office)
+        }
+    };
+    assert_eq!(handle.run_in_term(4, of_term(1)).await, Ok(false));
+    assert_eq!(topics_in(&handle.image()), Vec::<String>::new());
+    // Nor does it hold up what holds in any term.
+    let (late, any) =
+        tokio::join!(handle.run_in_term(4, of_term(2)), handle.run(|_| Decision::new(vec![topic(3)], ())));
+    assert_eq!((late, any), (Ok(false), Ok(())));
+    assert_eq!(topics_in(&handle.image()), ["t3"]);
+}
+
+#[tokio::test]
+async fn what_goes_by_the_image_alone_is_taken_by_whoever_leads_next() {
+    let (handle, _stop) = proposer(vec![Answer::Deposed, Answer::Deposed], true);
+    let mut times = 0;
+    let reply = handle.run(move |_| {
+        times += 1;
+        Decision::new(vec![topic(1)], times)
+    });
+    assert_eq!(reply.await, Ok(1), "it is not decided again for that");
     assert_eq!(topics_in(&handle.image()), ["t1"]);
 }
 
@@ -230,6 +283,25 @@ fn a_batch_that_is_full_leaves_the_rest_for_the_next() {
     let (batch, decided) = deciding::decide_all(&Image::default(), &mut waiting, 40);
     assert!(batch.records.len() > 40);
     assert_eq!((decided.len(), waiting.len()), (2, 1));
+}
+
+#[test]
+fn a_batch_is_for_one_term_at_most() {
+    let mut waiting = Waiting::new();
+    let mut answers = Vec::new();
+    let of = [(None, 1), (Some(3), 1), (Some(4), 0), (None, 1), (Some(3), 1), (Some(4), 1), (Some(4), 1)];
+    for (nth, (term, count)) in of.into_iter().enumerate() {
+        let decide = move |_: &Image| Decision::new((0..count).map(|_| topic(nth as u64)).collect(), ());
+        let (command, answer) = deciding::command_of(term, decide);
+        waiting.push_back(command);
+        answers.push(answer);
+    }
+    let (batch, decided) = deciding::decide_all(&Image::default(), &mut waiting, 1000);
+    assert_eq!((batch.term, decided.len(), waiting.len()), (Some(3), 5, 2));
+    let (batch, decided) = deciding::decide_all(&Image::default(), &mut waiting, 1000);
+    assert_eq!((batch.term, decided.len(), waiting.len()), (Some(4), 2, 0));
+    let (batch, _) = deciding::decide_all(&Image::default(), &mut waiting, 1000);
+    assert_eq!((batch.term, batch.records.len()), (None, 0));
 }
 
 #[test]

@@ -29,12 +29,13 @@ use std::sync::Arc;
 
 use super::history::{Entry, History};
 use super::network::Refused;
+use super::node::Node;
 use super::plan::TopicKind;
 use crate::broker::partitions::Leadership;
 use crate::metadata::{Image, Record};
 use crate::storage::log::{Log, LogView};
 use crate::storage::sim_disk::SimDisk;
-use crate::types::{LeaderEpoch, NodeId, Offset, TopicIdPartition};
+use crate::types::{LeaderEpoch, MonotonicMs, NodeId, Offset, TopicIdPartition};
 use branches::Standing;
 
 /// What a live process shows of one partition.
@@ -64,6 +65,7 @@ pub struct Invariants {
     on_disk: on_disk::OnDisk,
     producers: producers::Producers,
     turned_away: turned_away::TurnedAway,
+    active: lease::Active,
     pub offsets: offsets::Offsets,
     pub owners: owners::Owners,
 }
@@ -176,6 +178,11 @@ impl Invariants {
             return Ok(());
         }
         in_sync::check(history, image, sight, self.counts_written)
+    }
+
+    /// The metadata has moved on.
+    pub fn on_fenced(&mut self, head: &Image, nodes: &[Node], now: MonotonicMs) -> Result<(), Broken> {
+        self.active.check(head, nodes, now)
     }
 
     /// The whole log and what it has come to.

@@ -159,3 +159,18 @@ fn a_file_that_is_gone_and_a_limit_of_the_process_leave_the_directory_in_service
         }
     }
 }
+
+#[test]
+fn who_only_reads_can_do_so_where_nothing_can_be_written_any_more() {
+    for (who, _, reads) in READERS {
+        let disk = SimDisk::new();
+        let (mut rig, partition) = stored(&disk);
+        for on in [FaultOn::OpenToWrite, FaultOn::Write, FaultOn::SetLen] {
+            disk.fail(on, "", 0, ErrorKind::ReadOnlyFilesystem, None);
+        }
+        reads(&partition).expect(who);
+        rig.pump();
+        assert!(rig.directory.is_online(), "{who}");
+        assert_eq!(partition.leadership().role, Role::Leader, "{who}");
+    }
+}

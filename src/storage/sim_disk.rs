@@ -26,6 +26,8 @@ pub enum FaultOn {
     Sync,
     SetLen,
     Open,
+    /// Not of one that is only read.
+    OpenToWrite,
     Rename,
     Remove,
 }
@@ -416,6 +418,9 @@ impl Disk for SimDisk {
         let mut state = locked(&self.state);
         let (parent, name) = state.parent(path)?;
         state.inject(FaultOn::Open, &name)?;
+        if mode != OpenMode::Read {
+            state.inject(FaultOn::OpenToWrite, &name)?;
+        }
         state.counts.opens += 1;
         let existing = state.names(parent)?.live.get(&name).copied();
         let id = match (existing, mode) {

@@ -6,7 +6,7 @@
 //! from the segment anyway.
 //!
 //! Invariant: `written` entries in the file followed by `pending` are the index; the file may have been extended by a
-//! Kafka broker with zeros behind its last entry, which `load` drops.
+//! Kafka broker with zeros behind its last entry, which do not count and are cut off before anything is written.
 
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex};
@@ -34,13 +34,20 @@ struct State<const N: usize> {
     /// The entries behind them.
     pending: Vec<u8>,
     last: Option<[u8; N]>,
+    /// Behind the entries the file has something that is none.
+    has_excess: bool,
+}
+
+impl<const N: usize> Default for State<N> {
+    fn default() -> State<N> {
+        State { written: None, pending: Vec::new(), last: None, has_excess: false }
+    }
 }
 
 impl<const N: usize> IndexFile<N> {
     /// The index in a file that exists or will be made; looks at nothing yet.
     pub fn unopened(place: Arc<Place>, base: Offset, kind: Kind, stage: Stage) -> IndexFile<N> {
-        let state = State { written: None, pending: Vec::new(), last: None };
-        IndexFile { file: LazyFile::new(place, base, kind, stage), state: Mutex::new(state) }
+        IndexFile { file: LazyFile::new(place, base, kind, stage), state: Mutex::default() }
     }
 
     pub fn file(&self) -> &LazyFile {
@@ -51,7 +58,7 @@ impl<const N: usize> IndexFile<N> {
     pub fn create(&self) -> io::Result<()> {
         self.file.create()?;
         self.file.release();
-        *locked(&self.state) = State { written: Some(0), pending: Vec::new(), last: None };
+        *locked(&self.state) = State { written: Some(0), ..State::default() };
         Ok(())
     }
 
@@ -165,7 +172,7 @@ impl<const N: usize> IndexFile<N> {
         } else {
             state.pending.clear();
             state.written = Some(keep);
-            self.file.get()?.set_len(u64::from(keep) * N as u64)?;
+            self.cut(&mut state)?;
         }
         state.last = self.read_last(&state)?;
         Ok(())
@@ -179,12 +186,11 @@ impl<const N: usize> IndexFile<N> {
         if written < 2 {
             return Ok(());
         }
-        let file = self.file.get()?;
-        let sound = increasing_prefix(&file.read_vec(written as usize * N, 0)?, increases);
+        let sound = increasing_prefix(&self.file.get()?.read_vec(written as usize * N, 0)?, increases);
         if sound < written {
-            file.set_len(u64::from(sound) * N as u64)?;
             state.pending.clear();
             state.written = Some(sound);
+            self.cut(&mut state)?;
             state.last = self.read_last(&state)?;
         }
         Ok(())
@@ -205,11 +211,23 @@ impl<const N: usize> IndexFile<N> {
         if state.pending.is_empty() {
             return Ok(());
         }
+        if state.has_excess {
+            self.cut(state)?;
+        }
         let written = state.written.unwrap_or(0);
         let added = (state.pending.len() / N) as u32;
-        self.file.get()?.write_all_at(&[IoSlice::new(&state.pending)], u64::from(written) * N as u64)?;
+        self.file
+            .get_to_write()?
+            .write_all_at(&[IoSlice::new(&state.pending)], u64::from(written) * N as u64)?;
         state.written = Some(written + added);
         state.pending.clear();
+        Ok(())
+    }
+
+    /// Ends the file behind the entries that count as written.
+    fn cut(&self, state: &mut State<N>) -> io::Result<()> {
+        self.file.get_to_write()?.set_len(u64::from(state.written.unwrap_or(0)) * N as u64)?;
+        state.has_excess = false;
         Ok(())
     }
 
@@ -228,9 +246,9 @@ impl<const N: usize> IndexFile<N> {
             let sound = len.is_multiple_of(N as u64) && (entries == 1 || increases(&first, &last));
             if !sound {
                 entries = increasing_prefix(&file.read_vec(entries as usize * N, 0)?, increases);
-                file.set_len(u64::from(entries) * N as u64)?;
             }
         }
+        state.has_excess = len > u64::from(entries) * N as u64;
         state.written = Some(entries);
         state.last = self.read_last(state)?;
         Ok(())

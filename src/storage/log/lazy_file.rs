@@ -1,7 +1,8 @@
 //! Where a partition's files lie, and a file of it that is opened when it is first needed: thousands of idle partitions
 //! must not hold thousands of file handles. Knows nothing of contents.
 //!
-//! Invariant: whoever opens a file by a place opens it where it lies, also while the directory is being renamed.
+//! Invariants: whoever opens a file by a place opens it where it lies, also while the directory is being renamed; who only reads
+//! opens no file for writing, which a file system that has turned read-only would not let it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -141,11 +142,17 @@ impl LazyFile {
 
     /// The open file, to read it.
     pub fn get(&self) -> io::Result<Arc<dyn DiskFile>> {
+        self.get_as(OpenMode::Read)
+    }
+
+    /// The open file, to change what can be made again from others. What must be durable is changed by
+    /// [`change`](LazyFile::change).
+    pub fn get_to_write(&self) -> io::Result<Arc<dyn DiskFile>> {
         self.get_as(OpenMode::Write)
     }
 
     fn get_as(&self, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        self.slot.get_or_open(&self.place.open_files, || {
+        self.slot.get_or_open(&self.place.open_files, mode != OpenMode::Read, || {
             let file = self.place.open(self.name(), mode)?;
             // A system that reads ahead by megabytes, as many are set to, has syncs wait behind all of them.
             file.without_read_ahead();
@@ -166,7 +173,7 @@ impl LazyFile {
 
     /// Makes durable what was written.
     pub fn sync_data(&self) -> io::Result<()> {
-        let file = self.get()?;
+        let file = self.get_to_write()?;
         self.slot.note_sync();
         file.sync_data()?;
         self.place.open_files.trim();

@@ -61,6 +61,8 @@ pub(super) struct Slot {
 #[derive(Debug, Default)]
 struct Kept {
     file: Option<Arc<dyn DiskFile>>,
+    /// It was opened for writing.
+    is_writable: bool,
     /// It is among those that are looked at.
     is_listed: bool,
 }
@@ -113,19 +115,23 @@ impl Slot {
         locked(&self.file).file.clone()
     }
 
-    /// The file; `open` opens it when it is not open.
+    /// The file; `open` opens it when it is not open, or not for writing and that is wanted.
     pub(super) fn get_or_open(
         self: &Arc<Slot>,
         files: &OpenFiles,
+        to_write: bool,
         open: impl FnOnce() -> io::Result<Arc<dyn DiskFile>>,
     ) -> io::Result<Arc<dyn DiskFile>> {
         self.is_used.store(true, Ordering::Relaxed);
         let mut kept = locked(&self.file);
-        if let Some(file) = &kept.file {
+        if let Some(file) = &kept.file
+            && (kept.is_writable || !to_write)
+        {
             return Ok(file.clone());
         }
         let file = open()?;
-        kept.file = Some(file.clone());
+        // Through one that is only read nothing was written that would have to be synced through it.
+        (kept.file, kept.is_writable) = (Some(file.clone()), to_write);
         let is_new = !std::mem::replace(&mut kept.is_listed, true);
         // Others are looked at below, and each has a lock like this one.
         drop(kept);

@@ -670,7 +670,7 @@ fn a_damaged_batch_is_named_and_nothing_is_changed() {
     let mut world = repetitive();
     world.log.set_high_watermark(Offset(80));
     let segment = world.log.view().segments[1].clone();
-    let file = segment.log_file().get().unwrap();
+    let file = segment.log_file().get_to_write().unwrap();
     file.write_all_at(&[std::io::IoSlice::new(b"damage")], segment.size() - 10).unwrap();
     let names = |disk: &SimDisk| {
         let mut names = disk.list(Path::new(DIR)).unwrap();

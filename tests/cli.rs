@@ -474,7 +474,7 @@ fn health_is_told_by_words_and_by_the_exit_code() {
     place.run(&["health"]).expect(1).complains("no fixed port: say --address");
     // A node of another number answers there.
     place.configure("node.id=2\ncontroller.quorum.voters=2@127.0.0.1:9093\n");
-    place.run(&["health", "--address", &address]).expect(1).complains("broker 2 is not in service");
+    place.run(&["health", "--address", &address]).expect(1).complains("is node 1, not broker 2");
     assert_eq!(node.terminate(), Some(0));
     place.run(&["health", "--address", &address]).expect(1).complains("refuses connections");
 }

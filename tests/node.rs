@@ -34,6 +34,8 @@ mod markers;
 mod produce;
 #[path = "wire/random.rs"]
 mod random;
+#[path = "node/readiness.rs"]
+mod readiness;
 #[path = "node/replication.rs"]
 mod replication;
 #[path = "node/requests.rs"]

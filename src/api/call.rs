@@ -115,6 +115,11 @@ impl Call {
         self.release_slot();
     }
 
+    /// It has waited, and takes effect now.
+    pub fn is_in_work(&self) {
+        self.only_waits.store(false, Ordering::Relaxed);
+    }
+
     pub fn may_be_dropped(&self) -> bool {
         self.only_waits.load(Ordering::Relaxed)
     }

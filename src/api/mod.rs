@@ -73,6 +73,7 @@ mod offset_for_leader_epoch;
 mod produce;
 mod remove_raft_voter;
 mod raft;
+mod readiness;
 mod replica_ends;
 mod sync_group;
 mod txn_offset_commit;
@@ -85,20 +86,22 @@ pub(crate) mod write_txn_markers;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use kafka_protocol::protocol::Encodable;
+use tokio::sync::watch;
 
 use broker_part::BrokerPart;
 pub use call::{Answer, Call, ConnectionState, Handled, ListenerInfo, ListenerRole, Reply, Request};
 
 use crate::broker::dynamic_config::DynamicConfig;
 use crate::broker::loggers::Loggers;
+use crate::broker::readiness::Readiness;
 use crate::broker::start::BrokerHandles;
 use crate::controller::duties::ActiveController;
 use crate::controller::{MetadataHandle, RaftService};
 use crate::metadata::Image;
 use crate::types::NodeId;
-use crate::wire::api::ApiRow;
+use crate::wire::api::{ApiRow, READINESS};
 use crate::wire::frame::{self, FrameError, RequestFrame};
 
 /// Who this node is.
@@ -120,6 +123,9 @@ pub struct Api {
     auto_topics: auto_topics::InFlight,
     /// Empty on a node that is no broker, and until the broker is open: controllers are served before.
     broker: OnceLock<BrokerPart>,
+    readiness: Readiness,
+    /// Whether clients of broker listeners are served.
+    serves: watch::Sender<bool>,
 }
 
 impl Api {
@@ -131,15 +137,34 @@ impl Api {
         active: ActiveController,
         raft: RaftService,
         loggers: Arc<Loggers>,
+        readiness: Readiness,
     ) -> Api {
-        let auto_topics = auto_topics::InFlight::default();
-        Api { node, config, metadata, active, raft, loggers, auto_topics, broker: OnceLock::new() }
+        let (auto_topics, broker, serves) = Default::default();
+        Api { node, config, metadata, active, raft, loggers, auto_topics, broker, readiness, serves }
     }
 
-    /// From here on broker listeners can be served.
+    /// Adds what a broker can answer.
     pub fn open_broker(&self, handles: BrokerHandles) {
         let part = BrokerPart::new(handles, &self.config);
         assert!(self.broker.set(part).is_ok(), "a node has one broker");
+    }
+
+    /// From here on what comes through broker listeners is handled.
+    pub fn serve_clients(&self) {
+        self.serves.send_replace(true);
+    }
+
+    /// Waits until the request in a frame may begin: as long as the broker is not in service, clients find that nobody answers yet,
+    /// as if the node did not accept their connections. Only whether it serves can be asked.
+    pub async fn admit(&self, call: &Call, frame: &Bytes) {
+        let is_question = || frame.as_ref().try_get_i16() == Ok(READINESS);
+        if call.listener.role == ListenerRole::Controller || *self.serves.borrow() || is_question() {
+            return;
+        }
+        call.only_waits();
+        // The sender is here.
+        let _ = self.serves.subscribe().wait_for(|serves| *serves).await;
+        call.is_in_work();
     }
 
     /// The broker of this node; for requests that only broker listeners serve.
@@ -173,7 +198,8 @@ impl Api {
             let reason = format!("{} request on listener {}", frame.api.name, call.listener.name);
             return Handled::Done(Reply::Close(reason));
         }
-        if call.listener.role == ListenerRole::Broker && self.broker.get().is_none() {
+        let needs_broker = call.listener.role == ListenerRole::Broker && frame.api.key != READINESS;
+        if needs_broker && self.broker.get().is_none() {
             return Handled::Done(Reply::Close("the broker is not open yet".to_owned()));
         }
         self.dispatch(call, frame).await

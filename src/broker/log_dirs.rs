@@ -5,6 +5,7 @@
 //! [`LogDirs::clear`]); a partition is not made anew while its log may lie in a directory that is out of service, or lies here and could not be opened.
 
 mod copies;
+mod left;
 
 use std::collections::{HashMap, HashSet};
 use std::io;

@@ -56,6 +56,7 @@ pub mod lease;
 pub mod lifecycle;
 pub mod producer_ids;
 pub mod stall;
+pub mod readiness;
 pub mod start;
 
 #[cfg(test)]

@@ -125,6 +125,7 @@ pub(super) fn new_host(
         clean_shutdown: true,
         now: TimestampMs(1_000_000),
         budgets: Budgets::new(1 << 20, 1 << 20, 100),
+        unchecked: Arc::default(),
     };
     let dir = directory.path().join(name.to_string());
     let replica = replica_config(&config);

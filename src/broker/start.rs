@@ -36,6 +36,7 @@ use super::outbox::{Inlets, Outlets, outlets};
 use super::partitions::{Partition, Partitions};
 use super::peer_silence::PeerSilence;
 use super::producer_ids::ProducerIds;
+use super::readiness::Readiness;
 use super::reconciler::{Chore, Reconciled, Reconciler};
 use super::repairs;
 use super::retention::{self, Retention, RetentionTimes};
@@ -82,6 +83,8 @@ pub struct BrokerOptions {
     pub controller: ControllerChannel,
     /// No other node can be told of this broker: it need not show that it lives.
     pub is_alone: bool,
+    /// Hears how far the start is.
+    pub readiness: Readiness,
 }
 
 /// Why a broker does not start.
@@ -135,7 +138,7 @@ pub async fn start(
 ) -> Result<(BrokerHandles, RunningBroker), StartError> {
     let BrokerOptions { id, config, disk, log_dirs, lost_dirs, open_files, endpoints, .. } = options;
     let (rack, listener) = (options.rack, options.inter_broker_listener);
-    let (controller, is_alone) = (options.controller, options.is_alone);
+    let (controller, is_alone, readiness) = (options.controller, options.is_alone, options.readiness);
     let (outlets, inlets) = outlets();
     let (lease, silence, waits) = (Lease::expired(), PeerSilence::default(), DiskWaits::default());
     let shards = start_shards(id, &config.at(&metadata.image()).broker, &outlets, &lease, &waits)?;
@@ -146,6 +149,7 @@ pub async fn start(
     let storage = Storage::open(found, &partitions, &config, &metadata).await;
     let Storage { dirs, checkpoints, moves, mut reconciler, reconciled, to_do } = storage;
     reconciler.clear(metadata.image()).await;
+    readiness.registers();
     let identity = identity(id, endpoints, rack, &dirs)?;
     let (channel, stall_limits) = (controller.separate(), StallLimits::default());
     let parts = LifecycleParts {
@@ -174,7 +178,11 @@ pub async fn start(
     };
     // A broker catches up before it says that it serves.
     let [fetching, altering, repairing] = replicate(fetching, controller.separate(), inlets, &lifecycle);
+    readiness.opens(&dirs);
+    let telling = tokio::spawn(readiness.clone().tell(id, metadata.clone()));
     reconciler.catch_up(metadata.image()).await;
+    telling.abort();
+    readiness.follows(&reconciled);
     tell_strays(&dirs);
     moves.resume();
     let upkeep = start_upkeep(config.clone(), &partitions, &checkpoints)?;

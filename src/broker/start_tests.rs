@@ -10,6 +10,7 @@ use super::controller_channel::ControllerChannel;
 use super::duty_settings::duty_settings;
 use super::dynamic_config::DynamicConfig;
 use super::partitions::Role;
+use super::readiness::Readiness;
 use super::rig::{DIRECTORY_ID, ME, open_dir_with_id, readable, records};
 use super::start::{BrokerHandles, BrokerOptions, RunningBroker, start};
 use crate::config::{Layers, Sources, load};
@@ -35,6 +36,7 @@ use crate::wire::messages::metadata::{
 };
 
 mod moves;
+mod readiness;
 
 struct Node {
     metadata: MetadataHandle,
@@ -93,6 +95,19 @@ impl Node {
         log_dirs: &[(&Path, Option<DirectoryId>)],
         overrides: &[(&str, &str)],
     ) -> Node {
+        let (metadata, controller, options) = Node::prepare(disk, dir, log_dirs, overrides).await;
+        let (handles, mut broker) = start(options, metadata.clone()).await.unwrap();
+        broker.unfence().await.unwrap();
+        Node { metadata, controller, handles, broker }
+    }
+
+    /// What a broker starts from, and the quorum that it is to be part of.
+    async fn prepare(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        log_dirs: &[(&Path, Option<DirectoryId>)],
+        overrides: &[(&str, &str)],
+    ) -> (MetadataHandle, Controller, BrokerOptions) {
         let (metadata, controller) = run_quorum_on(Arc::clone(&disk), dir).await;
         let config = Arc::new(DynamicConfig::new(ME, layers(overrides)));
         let settings = duty_settings(config.clone(), "PLAINTEXT".into());
@@ -117,10 +132,9 @@ impl Node {
             rack: None,
             controller: ControllerChannel::new(Some(active), Arc::new(Vec::new), "test".into(), "test"),
             is_alone: true,
+            readiness: Readiness::default(),
         };
-        let (handles, mut broker) = start(options, metadata.clone()).await.unwrap();
-        broker.unfence().await.unwrap();
-        Node { metadata, controller, handles, broker }
+        (metadata, controller, options)
     }
 
     async fn stop(self) {

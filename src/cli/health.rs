@@ -10,18 +10,14 @@ use super::Failure;
 use crate::config::{Config, HostPort, Listener, SecurityProtocol};
 use crate::peer::{Address, Connection};
 use crate::types::NodeId;
-use crate::wire::messages::{DescribeClusterRequest, DescribeClusterResponse};
-
-/// What DescribeCluster asks for: brokers or controllers.
-const BROKERS: i8 = 1;
-const CONTROLLERS: i8 = 2;
+use crate::wire::messages::{ReadinessRequest, ReadinessResponse};
 
 /// What is to be asked, and where.
 #[derive(Debug, PartialEq, Eq)]
 struct Question {
     node: NodeId,
     address: Address,
-    endpoint_type: i8,
+    is_broker: bool,
 }
 
 /// Prints a line and succeeds if the node is healthy; fails with the reason if it is not.
@@ -36,10 +32,8 @@ pub fn run(config: &Config, address: Option<HostPort>, limit: Duration) -> Resul
 /// A broker is asked on a listener for clients, and only a node that is none on one for controllers.
 fn question(config: &Config, address: Option<HostPort>) -> Result<Question, Failure> {
     let node = &config.node;
-    let (listeners, endpoint_type) = match node.roles.broker {
-        true => (&node.listeners, BROKERS),
-        false => (&node.controller_listeners, CONTROLLERS),
-    };
+    let is_broker = node.roles.broker;
+    let listeners = if is_broker { &node.listeners } else { &node.controller_listeners };
     let address = match address {
         Some(HostPort { host, port }) => Address { host, port },
         None => {
@@ -47,7 +41,7 @@ fn question(config: &Config, address: Option<HostPort>) -> Result<Question, Fail
             local(plain.ok_or("no listener takes connections without TLS and SASL: say --address")?)?
         }
     };
-    Ok(Question { node: node.node_id, address, endpoint_type })
+    Ok(Question { node: node.node_id, address, is_broker })
 }
 
 /// Where a listener is reached from the machine that it is on.
@@ -63,60 +57,47 @@ fn local(listener: &Listener) -> Result<Address, Failure> {
     Ok(Address { host: host.to_owned(), port: listener.port })
 }
 
-async fn ask(question: &Question, limit: Duration) -> Result<DescribeClusterResponse, Failure> {
+async fn ask(question: &Question, limit: Duration) -> Result<ReadinessResponse, Failure> {
     let connection = Connection::open(&question.address, "floodmark-health", limit).await?;
-    let request = DescribeClusterRequest::default().with_endpoint_type(question.endpoint_type);
-    let answer = connection.call(&request, limit).await;
+    let answer = connection.call(&ReadinessRequest::default(), limit).await;
     Ok(answer.map_err(|error| format!("{}: {error}", question.address))?)
 }
 
-fn judge(question: &Question, answer: &DescribeClusterResponse) -> Result<String, Failure> {
-    let Question { node: NodeId(node), address, endpoint_type } = question;
-    if answer.error_code != 0 {
-        let reason = answer.error_message.as_deref().unwrap_or("no reason given");
-        return Err(format!("{address} answers with error {}: {reason}", answer.error_code).into());
+fn judge(question: &Question, answer: &ReadinessResponse) -> Result<String, Failure> {
+    let Question { node: NodeId(node), address, is_broker } = question;
+    let kind = if *is_broker { "broker" } else { "controller" };
+    if answer.node_id != *node {
+        return Err(format!("at {address} is node {}, not {kind} {node}", answer.node_id).into());
     }
-    let cluster = answer.cluster_id.as_str();
-    if *endpoint_type == BROKERS {
-        if !answer.brokers.iter().any(|broker| broker.broker_id.0 == *node) {
-            return Err(format!("{address} answers, but broker {node} is not in service yet").into());
-        }
-        return Ok(format!("broker {node} of cluster {cluster} is in service at {address}"));
+    if let Some(reason) = &answer.not_ready {
+        return Err(format!("{kind} {node} at {address} is not in service: {}", reason.as_str()).into());
     }
-    match answer.controller_id.0 {
-        -1 => {
-            Err(format!("{address} answers, but the quorum has no leader that controller {node} knows")
-                .into())
-        }
-        leader => Ok(format!("controller {node} of cluster {cluster} at {address} follows {leader}")),
-    }
+    let (cluster, leader) = (answer.cluster_id.as_str(), answer.leader);
+    Ok(match is_broker {
+        true => format!("broker {node} of cluster {cluster} is in service at {address}"),
+        false => format!("controller {node} of cluster {cluster} at {address} follows {leader}"),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::{self, Sources};
-    use crate::wire::messages::describe_cluster_response::DescribeClusterBroker;
+    use crate::wire::messages::StrBytes;
 
-    fn asked(overrides: &[(&str, &str)]) -> Result<(String, i8), String> {
+    fn asked(overrides: &[(&str, &str)]) -> Result<(String, bool), String> {
         let overrides =
             overrides.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let config = config::load(&Sources { overrides, ..Sources::default() }).unwrap();
         let question = question(&config, None).map_err(|failure| failure.to_string())?;
-        Ok((question.address.to_string(), question.endpoint_type))
+        Ok((question.address.to_string(), question.is_broker))
     }
 
     #[test]
     fn a_listener_on_every_interface_is_asked_over_loopback() {
-        assert_eq!(asked(&[]), Ok(("127.0.0.1:9092".to_owned(), BROKERS)));
-        assert_eq!(
-            asked(&[("listeners", "PLAINTEXT://:19092")]),
-            Ok(("127.0.0.1:19092".to_owned(), BROKERS))
-        );
-        assert_eq!(
-            asked(&[("listeners", "PLAINTEXT://[::]:19092")]),
-            Ok(("[::1]:19092".to_owned(), BROKERS))
-        );
+        assert_eq!(asked(&[]), Ok(("127.0.0.1:9092".to_owned(), true)));
+        assert_eq!(asked(&[("listeners", "PLAINTEXT://:19092")]), Ok(("127.0.0.1:19092".to_owned(), true)));
+        assert_eq!(asked(&[("listeners", "PLAINTEXT://[::]:19092")]), Ok(("[::1]:19092".to_owned(), true)));
         assert!(asked(&[("listeners", "PLAINTEXT://127.0.0.1:0")]).unwrap_err().contains("--address"));
     }
 
@@ -129,25 +110,28 @@ mod tests {
             ("controller.listener.names", "CONTROLLER"),
             ("controller.quorum.voters", "7@localhost:9093"),
         ]);
-        assert_eq!(asked, Ok(("127.0.0.1:9093".to_owned(), CONTROLLERS)));
+        assert_eq!(asked, Ok(("127.0.0.1:9093".to_owned(), false)));
     }
 
     #[test]
-    fn a_broker_is_healthy_once_it_is_unfenced_and_a_controller_once_it_knows_the_leader() {
-        let question = |endpoint_type| Question {
+    fn what_is_not_in_service_says_why() {
+        let question = |is_broker| Question {
             node: NodeId(2),
             address: Address { host: "localhost".to_owned(), port: 9092 },
-            endpoint_type,
+            is_broker,
         };
-        let broker = |id: i32| DescribeClusterBroker::default().with_broker_id(id.into());
-        let answer =
-            DescribeClusterResponse::default().with_brokers(vec![broker(1)]).with_controller_id((-1).into());
-        assert!(judge(&question(BROKERS), &answer).unwrap_err().to_string().contains("not in service"));
-        assert!(judge(&question(CONTROLLERS), &answer).unwrap_err().to_string().contains("no leader"));
-        let answer = answer.with_brokers(vec![broker(1), broker(2)]).with_controller_id(1.into());
-        assert!(judge(&question(BROKERS), &answer).unwrap().starts_with("broker 2 "));
-        assert!(judge(&question(CONTROLLERS), &answer).unwrap().ends_with("follows 1"));
-        let refused = answer.with_error_code(31);
-        assert!(judge(&question(BROKERS), &refused).unwrap_err().to_string().contains("error 31"));
+        let ready = ReadinessResponse { node_id: 2, leader: 1, ..Default::default() };
+        let waits =
+            |why| ReadinessResponse { not_ready: Some(StrBytes::from_static_str(why)), ..ready.clone() };
+        let failure = |is_broker, answer| judge(&question(is_broker), &answer).unwrap_err().to_string();
+        assert!(
+            failure(true, waits("3 logs left"))
+                .ends_with("broker 2 at localhost:9092 is not in service: 3 logs left")
+        );
+        assert!(failure(false, waits("no leader")).contains("controller 2 "));
+        let other = ReadinessResponse { node_id: 1, ..ready.clone() };
+        assert!(failure(true, other).ends_with("is node 1, not broker 2"));
+        assert!(judge(&question(true), &ready).unwrap().starts_with("broker 2 "));
+        assert!(judge(&question(false), &ready).unwrap().ends_with("follows 1"));
     }
 }

@@ -21,6 +21,7 @@ use crate::broker::controller_channel::ControllerChannel;
 use crate::broker::duty_settings::duty_settings;
 use crate::broker::dynamic_config::{DynamicConfig, Effective};
 use crate::broker::loggers::Loggers;
+use crate::broker::readiness::Readiness;
 use crate::broker::start::{BrokerOptions, RunningBroker};
 use crate::config::{BrokerConfig, Config, HostPort, Listener, ListenerName, NodeConfig};
 use crate::controller::duties::ActiveController;
@@ -42,16 +43,14 @@ pub struct RunningNode {
     dynamic: Arc<DynamicConfig>,
     metadata: MetadataHandle,
     api: Arc<Api>,
-    limits: Arc<ConnectionLimits>,
+    readiness: Readiness,
     /// Ends only when it is told to.
     limits_task: JoinHandle<()>,
     /// Ends with the member of the quorum.
     duties: JoinHandle<()>,
     channel: ControllerChannel,
     controller_listeners: Listeners,
-    /// Bound, and not served before the broker is open.
-    waiting: Vec<BoundListener>,
-    broker_listeners: Option<Listeners>,
+    broker_listeners: Listeners,
     broker: Option<RunningBroker>,
     /// What controllers and clients are told.
     endpoints: Vec<Endpoint>,
@@ -73,8 +72,8 @@ impl RunningNode {
         }
     }
 
-    /// Starts what needs no other node: the member of the metadata quorum, and the listeners of controllers, through which
-    /// others reach it. [`RunningNode::open`] does the rest.
+    /// Starts what needs no other node: the member of the metadata quorum, and the listeners. Through those of controllers others
+    /// reach it; through those of the broker it only says what it waits for. [`RunningNode::open`] does the rest.
     pub async fn begin(config: &Config, loggers: Arc<Loggers>) -> Result<RunningNode, Failure> {
         for warning in &config.warnings {
             warn!("{warning}");
@@ -100,7 +99,8 @@ impl RunningNode {
         let me = Node { id: node.node_id, cluster_id: Arc::from(directories.cluster_id.as_str()) };
         let channel = controller_channel(&me, &active, &metadata);
         let raft = controller.service();
-        let api = Arc::new(Api::new(me, Arc::clone(&dynamic), metadata.clone(), active, raft, loggers));
+        let (config, image, readiness) = (Arc::clone(&dynamic), metadata.clone(), Readiness::default());
+        let api = Arc::new(Api::new(me, config, image, active, raft, loggers, readiness.clone()));
         let addresses: Vec<_> = bound
             .iter()
             .map(|listener| (Arc::clone(&listener.info().name), listener.address()))
@@ -117,11 +117,12 @@ impl RunningNode {
         let (endpoints, controller_endpoints) =
             (endpoints(&node, &bound), controller_endpoints(&node, &bound));
         let is_controllers = |listener: &BoundListener| listener.info().role == ListenerRole::Controller;
-        let (controllers, waiting) = bound.into_iter().partition(is_controllers);
+        let (controllers, brokers) = bound.into_iter().partition(is_controllers);
         Ok(RunningNode {
             controller_listeners: Listeners::serve(controllers, &api, &controller_limits),
+            broker_listeners: Listeners::serve(brokers, &api, &limits),
             limits_task: tokio::spawn(follow_limits(
-                [Arc::clone(&limits), controller_limits],
+                [limits, controller_limits],
                 Arc::clone(&dynamic),
                 metadata.clone(),
             )),
@@ -133,9 +134,7 @@ impl RunningNode {
             dynamic,
             metadata,
             api,
-            limits,
-            waiting,
-            broker_listeners: None,
+            readiness,
             broker: None,
             endpoints,
             controller_endpoints,
@@ -188,12 +187,12 @@ impl RunningNode {
             rack: self.node.rack.as_deref().map(Arc::from),
             controller: self.channel.clone(),
             is_alone: self.is_alone(),
+            readiness: self.readiness.clone(),
         };
         let (handles, broker) = crate::broker::start::start(options, self.metadata.clone()).await?;
         self.api.open_broker(handles);
         self.broker.insert(broker).unfence().await?;
-        let waiting = std::mem::take(&mut self.waiting);
-        self.broker_listeners = Some(Listeners::serve(waiting, &self.api, &self.limits));
+        self.api.serve_clients();
         Ok(())
     }
 
@@ -229,9 +228,7 @@ impl RunningNode {
         if let Some(broker) = self.broker.as_ref().filter(|_| has_others) {
             broker.leave().await;
         }
-        if let Some(listeners) = self.broker_listeners {
-            listeners.stop().await;
-        }
+        self.broker_listeners.stop().await;
         let locks = match self.broker {
             Some(broker) => broker.stop().await,
             None => Vec::new(),

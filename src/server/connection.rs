@@ -212,6 +212,7 @@ impl Work {
             (Arc::clone(&self.api), Arc::clone(&self.limits.requests), Arc::clone(&call));
         let frame_len = frame.bytes.len();
         let future = Box::pin(async move {
+            api.admit(&of_handler, &frame.bytes).await;
             // The semaphore is never closed; without a slot the request would still be handled.
             of_handler.hold_slot([slots.acquire_owned().await.ok(), frame.memory]);
             let handled = api.handle(&of_handler, frame.bytes).await;

@@ -7,6 +7,7 @@
 
 mod claim;
 mod names;
+mod opening;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,13 +22,15 @@ use super::checkpoint::{
 use super::disk::{DirEntry, Disk, DiskLock, Space, remove_if_exists};
 use super::foreign::Foreign;
 use super::locked;
-use super::log::{Budgets, Log, LogConfig, LogError, OpenArgs};
+use super::log::{Amount, Budgets, Log, LogConfig, LogError, OpenArgs, to_check};
 use super::watched_disk::WatchedDisk;
 use crate::types::{BrokerEpoch, Offset, TimestampMs, TopicId, TopicPartition, Uuid};
 use claim::LOCK_FILE;
 pub use claim::{Claim, LogDirError, Owner, lock};
 use names::is_partition_dir;
 pub use names::{DirName, Fate, set_aside_for};
+pub use opening::Left;
+use opening::Opening;
 
 /// A log directory that this process owns.
 #[derive(Debug)]
@@ -40,6 +43,7 @@ pub struct LogDir {
     offsets: Arc<OffsetFiles>,
     /// A log was opened of which they say more than it has.
     says_too_much: AtomicBool,
+    opening: Opening,
     lock: Mutex<Option<Box<dyn DiskLock>>>,
 }
 
@@ -79,6 +83,7 @@ impl LogDir {
         Ok(LogDir {
             offsets: Arc::new(offsets),
             says_too_much: AtomicBool::new(false),
+            opening: Opening::default(),
             disk,
             path: path.to_owned(),
             properties,
@@ -124,6 +129,34 @@ impl LogDir {
     /// anything is appended to it.
     pub fn take_excess(&self) -> bool {
         self.says_too_much.swap(false, Ordering::AcqRel)
+    }
+
+    /// These logs are going to be opened; what is left of that is told by [`LogDir::left`].
+    pub fn expect_opening(&self, dirs: impl IntoIterator<Item = PathBuf>) {
+        dirs.into_iter().for_each(|dir| self.opening.expect(dir));
+    }
+
+    /// What was expected has been opened, but for what nobody wants.
+    pub fn opened(&self) {
+        self.opening.end();
+    }
+
+    /// What is still to be opened, and how much of it to be checked, as far as that was counted.
+    pub fn left(&self) -> Left {
+        self.opening.left()
+    }
+
+    /// Counts what is to be checked of the logs that wait to be opened.
+    pub fn count_left(&self) {
+        let disk = self.disk();
+        self.opening.count(|dir| {
+            if self.clean.is_some() {
+                return Some(Amount::default());
+            }
+            let partition = dir.file_name()?.to_str().and_then(DirName::parse)?.partition;
+            let recovery_point = self.offsets.said(OffsetCheckpoint::RecoveryPoint, &partition);
+            to_check(&disk, dir, recovery_point.unwrap_or(Offset::ZERO)).ok()
+        });
     }
 
     /// What lies in the directory.
@@ -174,7 +207,8 @@ impl LogDir {
         now: TimestampMs,
         budgets: Budgets,
     ) -> Result<Log, LogError> {
-        let args = OpenArgs { recovery_point: Offset::ZERO, log_start, clean_shutdown: true, now, budgets };
+        let (recovery_point, unchecked) = (Offset::ZERO, Arc::default());
+        let args = OpenArgs { recovery_point, log_start, clean_shutdown: true, now, budgets, unchecked };
         let in_dir = |error| LogError::io("creating", dir, error);
         // What is said of an older one of the name says nothing of this one.
         drop(self.offsets.lower(partition, log_start).map_err(in_dir)?);
@@ -191,6 +225,7 @@ impl LogDir {
         now: TimestampMs,
         budgets: Budgets,
     ) -> Result<Log, LogError> {
+        let begun = self.opening.begin(dir.path.clone());
         let known = |which| self.offsets.said(which, &dir.partition);
         let args = OpenArgs {
             recovery_point: known(OffsetCheckpoint::RecoveryPoint).unwrap_or(Offset::ZERO),
@@ -198,6 +233,7 @@ impl LogDir {
             clean_shutdown: self.clean.is_some(),
             now,
             budgets,
+            unchecked: begun.unchecked().clone(),
         };
         let mut log = Log::open(self.disk.clone(), &dir.path, config, &args)?;
         if let Some(high_watermark) = known(OffsetCheckpoint::Replication) {

@@ -63,7 +63,10 @@ impl ApiRow {
 /// The key of ApiVersions, which has rules of its own in the frames.
 pub const API_VERSIONS: i16 = 18;
 
-/// From this key on APIs are our own: nodes of Floodmark call each other by them, and nobody else is told of them.
+/// The key of our own question whether a node serves, which is answered before it does.
+pub const READINESS: i16 = 30_008;
+
+/// From this key on APIs are our own: nodes and commands of Floodmark call each other by them, and nobody else is told of them.
 const FIRST_PRIVATE: i16 = 30_000;
 
 /// Whether an API is our own and not Kafka's.
@@ -298,6 +301,9 @@ macro_rules! for_each_api {
             { 30007, ReplicaEnds, 0..=0, flexible 0, [broker], advertised 0,
               $crate::wire::messages::ReplicaEndsRequest => $crate::wire::messages::ReplicaEndsResponse,
               replica_ends::handle }
+            { 30008, Readiness, 0..=0, flexible 0, [broker, controller], advertised 0,
+              $crate::wire::messages::ReadinessRequest => $crate::wire::messages::ReadinessResponse,
+              readiness::handle }
         }
     };
 }

@@ -139,6 +139,23 @@ impl TestNode {
         TestNode::start_in(dir, overrides).await
     }
 
+    /// Stops the node in an orderly way and begins it again, after something that happens to the directory. It does not serve before
+    /// [`open`](TestNode::open).
+    pub async fn begin_after(self, change: impl FnOnce(&Path)) -> TestNode {
+        let TestNode { node, dir, overrides } = self;
+        node.stop().await;
+        change(dir.path());
+        let sources = Sources { overrides: overrides.clone(), ..Sources::default() };
+        let config = config::load(&sources).unwrap_or_else(|errors| panic!("{errors}"));
+        let node = RunningNode::begin(&config, Arc::new(Loggers::detached())).await.unwrap();
+        TestNode { node, dir, overrides }
+    }
+
+    /// Lets a node that has begun serve.
+    pub async fn open(&mut self) {
+        self.node.open().await.unwrap();
+    }
+
     pub async fn stop(self) {
         self.node.stop().await;
     }

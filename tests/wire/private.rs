@@ -165,6 +165,16 @@ fn polls_and_proposals_are_encoded_as_before() {
         &ReplicaEndsRequest { topics: vec![topic], ..Default::default() },
         &ReplicaEndsResponse { replicas: vec![end], ..Default::default() },
     );
+    check_both(
+        &ReadinessRequest::default(),
+        &ReadinessResponse {
+            node_id: 25,
+            cluster_id: StrBytes::from_static_str("cluster"),
+            leader: 26,
+            not_ready: Some(StrBytes::from_static_str("reason")),
+            ..Default::default()
+        },
+    );
     let founder = Founder { node_id: 15, directory_id: Uuid::from_u128(16), ..Default::default() };
     check_both(
         &RaftFoundingRequest { sender: sender(), ..Default::default() },

@@ -52,6 +52,7 @@ mod sight;
 mod snapshots;
 mod time_index;
 mod truncate;
+mod unchecked;
 pub mod verify;
 pub mod dump;
 #[cfg(test)]
@@ -84,6 +85,7 @@ pub use retention::Retained;
 pub use search::Found;
 pub use truncate::Doomed;
 pub use txn_index::AbortedTxn;
+pub use unchecked::{Amount, Unchecked, to_check};
 pub use view::{LogView, LogViews, ReadError, ReadPlan};
 
 use crate::fault::{self, Fault};

@@ -20,6 +20,7 @@ use super::recovery::{Inventory, Recovered, Recovery, take_inventory};
 use super::segment::Segment;
 use super::snapshots::{Replay, Snapshots};
 use super::tail_cache::TailCache;
+use super::unchecked::Unchecked;
 use super::view::LogView;
 use super::{Active, Log, LogError, Ruler, new_views};
 use crate::storage::checkpoint;
@@ -37,6 +38,8 @@ pub struct OpenArgs {
     pub clean_shutdown: bool,
     pub now: TimestampMs,
     pub budgets: Budgets,
+    /// Tells what is left to check.
+    pub unchecked: Arc<Unchecked>,
 }
 
 /// What was found on disk.
@@ -150,7 +153,7 @@ fn load_segments(
     let stored = checkpoint::read_epochs(&*place.disk, &place.join(names::LEADER_EPOCHS))?;
     let stored = EpochCache::from_entries(stored);
     let mut epochs = stored.clone();
-    let mut recovery = Recovery::new(place, config, inventory)?;
+    let mut recovery = Recovery::new(place, config, inventory, &args.unchecked)?;
     let is_sound = args.clean_shutdown || recovery.is_untouched(inventory, args.recovery_point)?;
     let clean_end = if is_sound { recovery.clean_end()? } else { None };
     let (log_end, last_epoch) = match clean_end {

@@ -22,6 +22,7 @@ use super::names::{DAMAGED, FileName, Kind, Stage, is_of_partition};
 use super::read::{HeaderWalk, header_at};
 use super::segment::Segment;
 use super::sight::Sight;
+use super::unchecked::{Amount, Unchecked};
 use super::view::segment_of;
 use crate::storage::Foreign;
 use crate::types::{LeaderEpoch, Offset};
@@ -152,6 +153,8 @@ pub(super) struct Recovery<'a> {
     pub outcome: Recovered,
     /// The lowest offset from which batches were checked.
     pub scanned_from: Option<Offset>,
+    /// What is left to check.
+    pub unchecked: &'a Unchecked,
 }
 
 impl<'a> Recovery<'a> {
@@ -160,6 +163,7 @@ impl<'a> Recovery<'a> {
         place: &'a Arc<Place>,
         config: &'a LogConfig,
         inventory: &Inventory,
+        unchecked: &'a Unchecked,
     ) -> io::Result<Recovery<'a>> {
         let mut segments = Vec::with_capacity(inventory.segments.len());
         let mut incomplete = Vec::new();
@@ -176,8 +180,8 @@ impl<'a> Recovery<'a> {
             }
             segments.push(segment);
         }
-        let recovery =
-            Recovery { place, config, segments, outcome: Recovered::default(), scanned_from: None };
+        let (outcome, scanned_from) = Default::default();
+        let recovery = Recovery { place, config, segments, outcome, scanned_from, unchecked };
         for segment in &incomplete {
             recovery.rebuild_indexes(segment)?;
         }
@@ -277,7 +281,9 @@ impl<'a> Recovery<'a> {
                 self.drop_from(index)?;
                 break;
             }
+            self.unchecked.set(self.left_from(index, 0));
             let start = if index == first { resume_point(&segment, recovery_point)? } else { Resume::ANEW };
+            self.unchecked.set(self.left_from(index, start.position));
             end = end.max(segment.base());
             // What says that it reaches into the next segment is not what was written, and that one is not in its way.
             let next = self.segments.get(index + 1).map_or(Offset(i64::MAX), |next| next.base());
@@ -298,8 +304,16 @@ impl<'a> Recovery<'a> {
                 break;
             }
         }
+        self.unchecked.set(Amount::default());
         self.outcome.lost_flushed = end < recovery_point;
         Ok(end)
+    }
+
+    /// From a position in a segment to the log's end.
+    fn left_from(&self, index: usize, position: u64) -> Amount {
+        let left = &self.segments[index..];
+        let bytes: u64 = left.iter().map(|segment| segment.size()).sum();
+        Amount { segments: left.len() as u64, bytes: bytes.saturating_sub(position) }
     }
 
     fn check_segment(
@@ -344,6 +358,7 @@ impl<'a> Recovery<'a> {
             indexing.note(segment, checked.position, header)?;
             met(header);
             checked.position += batch.bytes.len() as u64;
+            self.unchecked.checked(batch.bytes.len() as u64);
             checked.end = header.next_offset();
             checked.epoch = checked.epoch.max(header.leader_epoch);
         }

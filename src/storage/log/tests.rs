@@ -456,6 +456,7 @@ pub(super) fn open_args(recovery_point: Offset, log_start: Offset, clean_shutdow
         now: TimestampMs(0),
         // So few files that they are closed and opened again all the time.
         budgets: Budgets::new(1 << 20, 2000, 3),
+        unchecked: Arc::default(),
     }
 }
 

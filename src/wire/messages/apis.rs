@@ -91,6 +91,7 @@ pub use super::unregister_controller::{UnregisterControllerRequest, UnregisterCo
 pub use super::write_txn_markers::{self as write_txn_markers_request, WriteTxnMarkersRequest};
 pub use super::write_txn_markers::{self as write_txn_markers_response, WriteTxnMarkersResponse};
 
+pub use super::readiness::{ReadinessRequest, ReadinessResponse};
 pub use super::replica_ends::{ReplicaEndsRequest, ReplicaEndsResponse};
 
 pub use super::raft::{

@@ -255,6 +255,7 @@ pub mod delete_groups;
 pub mod unregister_controller;
 pub mod write_txn_markers;
 pub mod raft;
+pub mod readiness;
 pub mod replica_ends;
 
 pub use apis::*;

@@ -79,7 +79,8 @@ fn config() -> Arc<LogConfig> {
 
 fn args(log_start: Offset) -> OpenArgs {
     let budgets = Budgets::new(2_000, 2_000, 20);
-    OpenArgs { recovery_point: Offset::ZERO, log_start, clean_shutdown: false, now: NOW, budgets }
+    let (recovery_point, unchecked) = (Offset::ZERO, Arc::default());
+    OpenArgs { recovery_point, log_start, clean_shutdown: false, now: NOW, budgets, unchecked }
 }
 
 fn open(disk: &SimDisk, dir: &str, log_start: Offset) -> Log {

@@ -13,10 +13,10 @@ use crate::wire::messages::AlterConfigsRequest;
 use crate::wire::messages::alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use crate::wire::messages::alter_configs_response::{AlterConfigsResourceResponse, AlterConfigsResponse};
 
-pub async fn handle(api: &Api, _: &Call, request: Request<AlterConfigsRequest>) -> AlterConfigsResponse {
+pub async fn handle(api: &Api, call: &Call, request: Request<AlterConfigsRequest>) -> AlterConfigsResponse {
     let request = request.body;
     let altered = request.resources.iter().map(altered).collect();
-    let outcomes = alter(api, altered, request.validate_only, alter_configs, None).await;
+    let outcomes = alter(api, call, altered, request.validate_only, alter_configs, None).await;
     let responses = request.resources.iter().zip(outcomes).map(|(resource, outcome)| {
         let shown = AlterConfigsResourceResponse::default()
             .with_resource_type(resource.resource_type)

@@ -3,9 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::call::ListenerRole;
 use super::config_resource::{BROKER, BROKER_LOGGER, this_node};
 use super::refusal::Refusal;
-use super::{Api, config_rules};
+use super::{Api, Call, config_rules};
 use crate::metadata::configs::{AlterConfigsReply, ConfigResource, ConfigRules, ResourceType};
 use crate::metadata::{Decision, Image};
 use crate::types::ErrorCode;
@@ -30,12 +31,13 @@ pub type AlterLoggers<'a> = &'a (dyn Fn(usize) -> Result<(), Refusal> + Sync);
 /// Alters each resource, or says why not, in their order. Without `loggers` this form of the request has none.
 pub async fn alter<C: Clone + Send + Sync + 'static>(
     api: &Api,
+    call: &Call,
     resources: Vec<Altered<'_, C>>,
     validate_only: bool,
     decide: Decide<C>,
     loggers: Option<AlterLoggers<'_>>,
 ) -> Vec<Result<(), Refusal>> {
-    let mut outcomes = refuse(api, &resources, loggers.is_some());
+    let mut outcomes = refuse(api, call, &resources, loggers.is_some());
     let (mut places, mut asked) = (Vec::new(), Vec::new());
     for (place, (resource, outcome)) in resources.into_iter().zip(&mut outcomes).enumerate() {
         if outcome.is_err() {
@@ -80,7 +82,12 @@ async fn run<C: Clone + Send + Sync + 'static>(
 }
 
 /// What needs no controller to be refused.
-fn refuse<C>(api: &Api, resources: &[Altered<'_, C>], has_loggers: bool) -> Vec<Result<(), Refusal>> {
+fn refuse<C>(
+    api: &Api,
+    call: &Call,
+    resources: &[Altered<'_, C>],
+    has_loggers: bool,
+) -> Vec<Result<(), Refusal>> {
     let mut times: HashMap<(i8, &str), usize> = HashMap::new();
     for resource in resources {
         *times.entry((resource.kind, resource.name)).or_default() += 1;
@@ -89,12 +96,12 @@ fn refuse<C>(api: &Api, resources: &[Altered<'_, C>], has_loggers: bool) -> Vec<
         if times[&(resource.kind, resource.name)] > 1 {
             return Err(Refusal::new(ErrorCode::InvalidRequest, "the resource is named more than once"));
         }
-        check(api, resource, has_loggers)
+        check(api, call, resource, has_loggers)
     };
     resources.iter().map(refuse_one).collect()
 }
 
-fn check<C>(api: &Api, resource: &Altered<'_, C>, has_loggers: bool) -> Result<(), Refusal> {
+fn check<C>(api: &Api, call: &Call, resource: &Altered<'_, C>, has_loggers: bool) -> Result<(), Refusal> {
     let invalid = |message: String| Err(Refusal::new(ErrorCode::InvalidRequest, message));
     let mut seen = HashSet::new();
     if let Some(twice) = resource.keys.iter().find(|key| !seen.insert(**key)) {
@@ -105,6 +112,8 @@ fn check<C>(api: &Api, resource: &Altered<'_, C>, has_loggers: bool) -> Result<(
     }
     match resource.kind {
         BROKER if resource.name.is_empty() => Ok(()),
+        // A controller decides for every node that is registered; a broker is asked by those who want this one.
+        BROKER if call.listener.role == ListenerRole::Controller => Ok(()),
         BROKER => this_node(api, resource.name),
         BROKER_LOGGER if has_loggers => this_node(api, resource.name),
         kind if ResourceType::from_code(kind).is_some() => Ok(()),

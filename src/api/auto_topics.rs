@@ -1,6 +1,7 @@
 //! Topics that come into being because a client asked for their metadata (`auto.create.topics.enable`) or for a coordinator.
 //!
-//! What this broker's settings say of partitions and replicas counts; what they do not say, those of the active controller.
+//! What this broker's settings say of partitions and replicas counts; what they do not say, those of the active controller. An
+//! internal topic comes with the settings that its coordinators need, whoever names it first.
 //! Who asks for metadata does not wait, and asks again. Who asks for a coordinator waits a little, for clients come back late.
 //! Invariant: a name is being created at most once at a time.
 
@@ -13,7 +14,10 @@ use tokio::sync::Notify;
 
 use super::creation_defaults::{DEFAULT_REPLICATION_FACTOR, NUM_PARTITIONS};
 use super::{Api, create_topics};
+use crate::broker::dynamic_config::Effective;
+use crate::config::BrokerConfig;
 use crate::metadata::topics::NewTopic;
+use crate::metadata::topics::name::{CONSUMER_OFFSETS, TRANSACTION_STATE};
 use crate::types::{ErrorCode, MonotonicMs, Uuid};
 
 /// How long somebody waits for an internal topic.
@@ -96,25 +100,64 @@ impl InFlight {
 /// Begins to create topics of which nothing is known but their names.
 pub fn create(api: &Arc<Api>, names: &[&str]) {
     let effective = api.config.at(&api.metadata.image());
-    let (layers, settings) = (&effective.layers, &effective.broker);
-    let partitions = layers.is_set(NUM_PARTITIONS).then_some(settings.num_partitions);
-    let factor = i16::try_from(settings.default_replication_factor).unwrap_or(i16::MAX);
-    let replication_factor = layers.is_set(DEFAULT_REPLICATION_FACTOR).then_some(factor);
-    let topic = |name: &&str| NewTopic {
-        name: (*name).into(),
-        id: Uuid::new_v4(),
-        partitions,
-        replication_factor,
-        ..NewTopic::default()
-    };
-    begin(api, names.iter().map(topic).collect());
+    begin(api, names.iter().map(|name| wanted(name, &effective)).collect());
 }
 
-/// Creates a topic that the broker itself needs. Returns when that has succeeded or failed, or after a while.
-pub async fn create_internal(api: &Arc<Api>, topic: NewTopic) {
-    let name = topic.name.clone();
-    begin(api, vec![topic]);
-    let _ = tokio::time::timeout(INTERNAL_LIMIT, api.auto_topics.without(&name)).await;
+/// Creates an internal topic. Returns when that has succeeded or failed, or after a while.
+pub async fn create_and_wait(api: &Arc<Api>, name: &str) {
+    create(api, &[name]);
+    let _ = tokio::time::timeout(INTERNAL_LIMIT, api.auto_topics.without(name)).await;
+}
+
+/// A topic as the broker's settings want it. Whoever is the first to name an internal one: it is the coordinators'.
+fn wanted(name: &str, effective: &Effective) -> NewTopic {
+    let (layers, settings) = (&effective.layers, &effective.broker);
+    if matches!(name, CONSUMER_OFFSETS | TRANSACTION_STATE) {
+        return internal_topic(name, settings);
+    }
+    let factor = i16::try_from(settings.default_replication_factor).unwrap_or(i16::MAX);
+    NewTopic {
+        name: name.into(),
+        id: Uuid::new_v4(),
+        partitions: layers.is_set(NUM_PARTITIONS).then_some(settings.num_partitions),
+        replication_factor: layers.is_set(DEFAULT_REPLICATION_FACTOR).then_some(factor),
+        ..NewTopic::default()
+    }
+}
+
+fn internal_topic(topic: &str, settings: &BrokerConfig) -> NewTopic {
+    let (partitions, replication_factor, segment_bytes) = if topic == CONSUMER_OFFSETS {
+        (
+            settings.offsets_topic_num_partitions,
+            settings.offsets_topic_replication_factor,
+            settings.offsets_topic_segment_bytes,
+        )
+    } else {
+        (
+            settings.transaction_state_log_num_partitions,
+            settings.transaction_state_log_replication_factor,
+            settings.transaction_state_log_segment_bytes,
+        )
+    };
+    let mut configs =
+        vec![("cleanup.policy", "compact".to_owned()), ("segment.bytes", segment_bytes.to_string())];
+    if topic == CONSUMER_OFFSETS {
+        // The coordinator compresses what it writes.
+        configs.push(("compression.type", "producer".to_owned()));
+    } else {
+        configs.push(("compression.type", "uncompressed".to_owned()));
+        configs.push(("min.insync.replicas", settings.transaction_state_log_min_isr.to_string()));
+        configs.push(("unclean.leader.election.enable", "false".to_owned()));
+    }
+    let configs = configs.into_iter().map(|(key, value)| (key.into(), Some(value.into())));
+    NewTopic {
+        name: topic.into(),
+        id: Uuid::new_v4(),
+        partitions: Some(partitions),
+        replication_factor: Some(replication_factor),
+        configs: configs.collect(),
+        ..NewTopic::default()
+    }
 }
 
 fn begin(api: &Arc<Api>, mut topics: Vec<NewTopic>) {

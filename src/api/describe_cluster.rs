@@ -37,11 +37,17 @@ pub async fn handle(
             .with_error_code(error.code())
             .with_error_message(Some(text(&message)));
     }
+    let image = api.metadata.image();
+    if ours == CONTROLLERS && !image.metadata_version().has_controller_registrations() {
+        // Nobody knows where the others are. Who got no node would ask again and again.
+        return DescribeClusterResponse::default()
+            .with_error_code(ErrorCode::UnsupportedVersion.code())
+            .with_error_message(Some(text("the metadata.version has no controllers that register")));
+    }
     let nodes = match call.listener.role {
         ListenerRole::Broker => brokers(api, call, &request, version),
         ListenerRole::Controller => controllers(api, call),
     };
-    let image = api.metadata.image();
     let controller = match call.listener.role {
         ListenerRole::Broker => Some(api.admin_node(&image)),
         ListenerRole::Controller => api.metadata.leader(),

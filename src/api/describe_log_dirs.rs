@@ -48,10 +48,12 @@ fn wanted(request: &DescribeLogDirsRequest) -> Option<Wanted> {
 }
 
 fn out_of_service(api: &Api, path: &Path) -> DescribeLogDirsResult {
+    let image = api.metadata.image();
+    let has_cordons = image.metadata_version().has_cordoned_directories();
     DescribeLogDirsResult {
         error_code: ErrorCode::KafkaStorageError.code(),
         log_dir: text(&absolute(path)),
-        is_cordoned: api.config.at(&api.metadata.image()).broker.cordons(path),
+        is_cordoned: has_cordons && api.config.at(&image).broker.cordons(path),
         ..Default::default()
     }
 }

@@ -15,11 +15,9 @@ use super::auto_topics;
 use super::topic_view::text;
 use super::{Api, Call, Request};
 use crate::broker::coordinators::partition_of;
-use crate::config::BrokerConfig;
 use crate::metadata::brokers::Endpoint;
-use crate::metadata::topics::NewTopic;
 use crate::metadata::topics::name::{CONSUMER_OFFSETS, TRANSACTION_STATE};
-use crate::types::{ErrorCode, NodeId, Uuid};
+use crate::types::{ErrorCode, NodeId};
 use crate::wire::messages::find_coordinator_response::{Coordinator, FindCoordinatorResponse};
 use crate::wire::messages::{FindCoordinatorRequest, StrBytes};
 
@@ -46,8 +44,7 @@ pub async fn handle(
         if image.topics.by_name(topic).is_none() {
             // Requests of others, the quorum's own among them, must not wait for this.
             call.only_waits();
-            let topic = internal_topic(topic, &api.config.at(&image).broker);
-            auto_topics::create_internal(api, topic).await;
+            auto_topics::create_and_wait(api, topic).await;
         }
     }
     let find = |key: &StrBytes| find(api, &call.listener.name, version, request.key_type, key.as_str());
@@ -121,41 +118,5 @@ fn find(api: &Arc<Api>, listener: &str, version: i16, key_type: i8, key: &str) -
     match broker.and_then(|broker| broker.endpoint(listener)) {
         Some(endpoint) => Ok((leader, endpoint.clone())),
         None => not_available("the coordinator's partition has no leader that can be reached here"),
-    }
-}
-
-/// An internal topic as the broker's settings want it.
-fn internal_topic(topic: &str, settings: &BrokerConfig) -> NewTopic {
-    let (partitions, replication_factor, segment_bytes) = if topic == CONSUMER_OFFSETS {
-        (
-            settings.offsets_topic_num_partitions,
-            settings.offsets_topic_replication_factor,
-            settings.offsets_topic_segment_bytes,
-        )
-    } else {
-        (
-            settings.transaction_state_log_num_partitions,
-            settings.transaction_state_log_replication_factor,
-            settings.transaction_state_log_segment_bytes,
-        )
-    };
-    let mut configs =
-        vec![("cleanup.policy", "compact".to_owned()), ("segment.bytes", segment_bytes.to_string())];
-    if topic == CONSUMER_OFFSETS {
-        // The coordinator compresses what it writes.
-        configs.push(("compression.type", "producer".to_owned()));
-    } else {
-        configs.push(("compression.type", "uncompressed".to_owned()));
-        configs.push(("min.insync.replicas", settings.transaction_state_log_min_isr.to_string()));
-        configs.push(("unclean.leader.election.enable", "false".to_owned()));
-    }
-    let configs = configs.into_iter().map(|(key, value)| (key.into(), Some(value.into())));
-    NewTopic {
-        name: topic.into(),
-        id: Uuid::new_v4(),
-        partitions: Some(partitions),
-        replication_factor: Some(replication_factor),
-        configs: configs.collect(),
-        ..NewTopic::default()
     }
 }

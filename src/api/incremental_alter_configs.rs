@@ -26,14 +26,14 @@ const SUBTRACT: i8 = 3;
 
 pub async fn handle(
     api: &Api,
-    _: &Call,
+    call: &Call,
     request: Request<IncrementalAlterConfigsRequest>,
 ) -> IncrementalAlterConfigsResponse {
     let request = request.body;
     let altered = request.resources.iter().map(altered).collect();
     let loggers = |index: usize| alter_loggers(api, &request.resources[index], request.validate_only);
     let decide = incremental_alter_configs;
-    let outcomes = alter(api, altered, request.validate_only, decide, Some(&loggers)).await;
+    let outcomes = alter(api, call, altered, request.validate_only, decide, Some(&loggers)).await;
     let responses = request.resources.iter().zip(outcomes).map(|(resource, outcome)| {
         let shown = AlterConfigsResourceResponse::default()
             .with_resource_type(resource.resource_type)

@@ -394,6 +394,32 @@ async fn topics_that_clients_ask_for_come_into_being() {
 }
 
 #[tokio::test]
+async fn an_internal_topic_is_the_coordinators_whoever_names_it_first() {
+    let settings = [
+        ("num.partitions", "1"),
+        ("offsets.topic.num.partitions", "3"),
+        ("offsets.topic.replication.factor", "1"),
+        ("transaction.state.log.num.partitions", "2"),
+        ("transaction.state.log.replication.factor", "1"),
+    ];
+    let node = TestNode::start(&settings).await;
+    let mut client = node.connect().await;
+    for (name, partitions) in [("__consumer_offsets", 3), ("__transaction_state", 2)] {
+        let topic = loop {
+            let asked = metadata_request(12, &[name]).with_allow_auto_topic_creation(true);
+            let topic = client.call(12, asked).await.topics.remove(0);
+            if topic.error_code == 0 {
+                break topic;
+            }
+        };
+        assert_eq!(topic.partitions.len(), partitions, "{name}");
+        // Kept by time, it would lose what coordinators know.
+        assert_eq!(described(&mut client, 2, name, "cleanup.policy").await.0, "compact", "{name}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn features_are_checked_before_they_change() {
     let node = TestNode::start(&[]).await;
     let mut client = node.connect().await;

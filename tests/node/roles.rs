@@ -11,6 +11,7 @@ use floodmark::types::ErrorCode;
 use floodmark::wire::messages::*;
 use tempfile::TempDir;
 
+use super::admin::incremental;
 use super::client::Client;
 use super::requests::{assert_code, new_topic, text};
 
@@ -231,6 +232,48 @@ async fn a_topic_that_says_nothing_is_as_the_settings_of_the_controller_have_it(
         let told = response.results[0].configs.iter().find(|told| told.name.as_str() == "segment.bytes");
         let told = told.map(|told| (told.value.as_ref().unwrap().to_string(), told.config_source));
         assert_eq!(told, Some((own.0.to_owned(), own.1)), "the topic as the broker has it");
+    }
+    for node in nodes.into_iter().rev() {
+        node.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_controller_alters_every_node_that_is_registered_and_a_broker_itself_alone() {
+    let members = [Member::new(1, "controller"), Member::new(2, "broker")];
+    let voters = format!("1@{HOST}:{}", members[0].controller_port);
+    let mut nodes = Vec::new();
+    for member in &members {
+        nodes.push(member.begin(&voters).await);
+    }
+    for opened in futures_util::future::join_all(nodes.iter_mut().map(RunningNode::open)).await {
+        opened.unwrap();
+    }
+    let mut controller = Client::connect(address(&nodes[0], "CONTROLLER")).await;
+    let mut broker = Client::connect(address(&nodes[1], "PLAINTEXT")).await;
+    let (registered, unknown) = (ErrorCode::None, ErrorCode::BrokerIdNotRegistered);
+    for (id, by_controller, by_broker) in [
+        ("1", registered, ErrorCode::InvalidRequest),
+        ("2", registered, registered),
+        ("9", unknown, ErrorCode::InvalidRequest),
+        ("", registered, registered),
+        ("x", ErrorCode::InvalidRequest, ErrorCode::InvalidRequest),
+    ] {
+        for (client, expected) in [(&mut controller, by_controller), (&mut broker, by_broker)] {
+            let request = incremental(4, id, &[("log.cleaner.threads", 0, Some("2"))]);
+            let response = client.call(1, request).await;
+            assert_code(response.responses[0].error_code, expected, id);
+            let config = alter_configs_request::AlterableConfig::default()
+                .with_name(text("log.cleaner.threads"))
+                .with_value(Some(text("2")));
+            let resource = alter_configs_request::AlterConfigsResource::default()
+                .with_resource_type(4)
+                .with_resource_name(text(id))
+                .with_configs(vec![config]);
+            let response =
+                client.call(2, AlterConfigsRequest::default().with_resources(vec![resource])).await;
+            assert_code(response.responses[0].error_code, expected, id);
+        }
     }
     for node in nodes.into_iter().rev() {
         node.stop().await;

@@ -154,6 +154,9 @@ fn decide_resource(
     changes: Vec<Change>,
     rules: &ConfigRules<'_>,
 ) -> Result<Vec<Record>, AlterConfigError> {
+    if resource.name.is_empty() && resource.kind != ResourceType::Broker {
+        return Err(AlterConfigError::NoName(resource.kind));
+    }
     let mut values = current.clone();
     let mut records = Vec::new();
     for (key, value) in changes {
@@ -173,7 +176,7 @@ fn decide_resource(
     Ok(records)
 }
 
-/// Checks that the resource exists, where that can be said.
+/// Checks that a resource with a name exists, where that can be said.
 pub fn check_resource(image: &Image, resource: &ConfigResource) -> Result<(), AlterConfigError> {
     let name = &resource.name;
     match resource.kind {
@@ -185,7 +188,6 @@ pub fn check_resource(image: &Image, resource: &ConfigResource) -> Result<(), Al
             Ok(id) if image.brokers.get(id).is_some() || image.controllers.get(id).is_some() => Ok(()),
             Ok(id) => Err(AlterConfigError::UnknownBroker(id)),
         },
-        kind if name.is_empty() => Err(AlterConfigError::NoName(kind)),
         ResourceType::ClientMetrics | ResourceType::Group => Ok(()),
     }
 }

@@ -1,6 +1,5 @@
 package floodmark.its;
 
-import kafka.cluster.Partition;
 import kafka.log.LogManager;
 import kafka.network.SocketServer;
 import kafka.raft.KafkaRaftManager;
@@ -17,47 +16,48 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.network.ListenerName;
+import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.controller.Controller;
+import org.apache.kafka.controller.QuorumController;
+import org.apache.kafka.controller.ResultOrError;
 import org.apache.kafka.coordinator.group.GroupCoordinator;
+import org.apache.kafka.image.ClusterImage;
+import org.apache.kafka.image.MetadataImage;
 import org.apache.kafka.image.loader.MetadataLoader;
 import org.apache.kafka.metadata.BrokerState;
 import org.apache.kafka.metadata.KRaftMetadataCache;
-import org.apache.kafka.metadata.LeaderAndIsr;
+import org.apache.kafka.raft.KafkaRaftClient;
 import org.apache.kafka.raft.LogOffsetMetadata;
 import org.apache.kafka.raft.RaftLog;
+import org.apache.kafka.server.BrokerLifecycleManager;
 import org.apache.kafka.server.authorizer.Authorizer;
-import org.apache.kafka.storage.internals.log.UnifiedLog;
 
 import org.mockito.Mockito;
 
-import java.io.File;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
-import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.function.Supplier;
 
-import scala.Option;
-import scala.jdk.javaapi.CollectionConverters;
-
 /**
  * Objects with the types of a broker's insides. They know what can be told from outside: settings, ports, whether the process
- * lives, its Metadata answer, whether a partition has a folder. A method that is not among these is no question for an outsider.
+ * lives, its answers to requests; of logs, {@link Logs}. A method that is not among these is no question for an outsider.
  */
 final class Answers {
-    private static final Object UNKNOWN = new Object();
+    static final Object UNKNOWN = new Object();
 
-    private interface Method {
+    interface Method {
         Object call(String name, Object[] arguments) throws Throwable;
     }
 
     private Answers() { }
 
-    private static <T> T object(Class<T> type, Method method) {
+    static <T> T object(Class<T> type, Method method) {
         return Mockito.mock(type, Mockito.withSettings().stubOnly().defaultAnswer(call -> {
             String name = call.getMethod().getName();
             if (name.equals("toString"))
@@ -84,23 +84,24 @@ final class Answers {
     }
 
     static KafkaBroker broker(Cluster cluster, Node node) {
-        Supplier<KafkaConfig> config = once(() -> Cluster.parsed(node));
+        Supplier<KafkaConfig> config = () -> cluster.current(node);
+        Logs answers = new Logs(cluster, node, Cluster.parsed(node));
         Supplier<KRaftMetadataCache> metadata = once(() -> metadata(cluster, node));
-        Supplier<SocketServer> sockets = once(() -> sockets(node));
-        Supplier<SharedServer> shared = once(Answers::shared);
+        Supplier<SocketServer> sockets = once(() -> sockets(node, config));
+        Supplier<KafkaRaftManager<?>> raft = once(() -> raft(cluster, node));
+        Supplier<SharedServer> shared = once(() -> shared(raft, config));
         Supplier<GroupCoordinator> groups = once(() -> groups(config.get()));
-        Supplier<LogManager> logs = once(() -> logs(config.get()));
+        Supplier<LogManager> logs = once(() -> answers.manager(config));
+        Supplier<ReplicaManager> replicas = once(() -> answers.replicas(logs));
         Supplier<KafkaApis> apis = once(() -> object(KafkaApis.class, (name, arguments) -> switch (name) {
             case "isConsumerGroupProtocolEnabled" -> cluster.supportedGroupProtocols().contains(GroupProtocol.CONSUMER);
             case "brokerId" -> node.id;
+            case "clusterId" -> cluster.clusterId();
+            case "metadataCache" -> metadata.get();
             default -> UNKNOWN;
         }));
-        Supplier<ReplicaManager> replicas = once(() -> object(ReplicaManager.class, (name, arguments) -> switch (name) {
-            case "logManager" -> logs.get();
-            case "onlinePartition" -> hasFolder(config.get(), (TopicPartition) arguments[0])
-                ? Option.apply(partition(cluster, node, (TopicPartition) arguments[0])) : Option.empty();
-            default -> UNKNOWN;
-        }));
+        Supplier<BrokerLifecycleManager> life = once(() -> object(BrokerLifecycleManager.class, (name, arguments) ->
+            name.equals("initialUnfenceFuture") && node.alive() ? CompletableFuture.completedFuture(null) : UNKNOWN));
         return object(BrokerServer.class, (name, arguments) -> switch (name) {
             case "config" -> config.get();
             case "clusterId" -> cluster.clusterId();
@@ -113,6 +114,8 @@ final class Answers {
             case "metadataCache" -> metadata.get();
             case "socketServer" -> sockets.get();
             case "sharedServer" -> shared.get();
+            case "raftManager" -> raft.get();
+            case "lifecycleManager" -> life.get();
             case "groupCoordinator" -> groups.get();
             case "dataPlaneRequestProcessor" -> apis.get();
             case "logManager" -> logs.get();
@@ -123,15 +126,17 @@ final class Answers {
 
     static ControllerServer controller(Cluster cluster, Node node) {
         Supplier<KafkaConfig> config = once(() -> Cluster.parsed(node));
-        Supplier<SocketServer> sockets = once(() -> sockets(node));
-        Supplier<SharedServer> shared = once(Answers::shared);
-        Supplier<Controller> controller = once(() -> object(Controller.class, (name, arguments) ->
-            name.equals("findAllTopicIds")
-                ? CompletableFuture.completedFuture(Ask.topicIds(cluster.brokerBoundPorts().get(0))) : UNKNOWN));
-        Supplier<KafkaRaftManager<?>> raft = once(() -> {
-            RaftLog log = object(RaftLog.class, (name, arguments) -> name.equals("endOffset") ? new LogOffsetMetadata(0) : UNKNOWN);
-            return object(KafkaRaftManager.class, (name, arguments) -> name.equals("raftLog") ? log : UNKNOWN);
-        });
+        Supplier<SocketServer> sockets = once(() -> sockets(node, config));
+        Supplier<KafkaRaftManager<?>> raft = once(() -> raft(cluster, node));
+        Supplier<SharedServer> shared = once(() -> shared(raft, config));
+        Supplier<Controller> controller = once(() -> object(QuorumController.class, (name, arguments) -> switch (name) {
+            case "nodeId" -> node.id;
+            case "isActive" -> cluster.leaderAndEpoch(node).isLeader(node.id);
+            case "findAllTopicIds" -> CompletableFuture.completedFuture(Ask.topicIds(cluster.brokerBoundPorts().get(0)));
+            case "findTopicIds" -> CompletableFuture.completedFuture(found((Collection<?>) arguments[1],
+                Ask.topicIds(cluster.brokerBoundPorts().get(0))));
+            default -> UNKNOWN;
+        }));
         return object(ControllerServer.class, (name, arguments) -> switch (name) {
             case "config" -> config.get();
             case "clusterId" -> cluster.clusterId();
@@ -139,6 +144,29 @@ final class Answers {
             case "sharedServer" -> shared.get();
             case "raftManager" -> raft.get();
             case "controller" -> controller.get();
+            case "startup" -> done(() -> cluster.startNode(node));
+            case "shutdown" -> done(node::terminate);
+            case "awaitShutdown" -> done(() -> node.awaitEnd(60));
+            default -> UNKNOWN;
+        });
+    }
+
+    private static Map<String, ResultOrError<Uuid>> found(Collection<?> names, Map<String, Uuid> ids) {
+        Map<String, ResultOrError<Uuid>> found = new HashMap<>();
+        names.forEach(name -> found.put((String) name, ids.containsKey(name) ? new ResultOrError<>(ids.get(name))
+            : new ResultOrError<>(Errors.UNKNOWN_TOPIC_OR_PARTITION, null)));
+        return found;
+    }
+
+    static KafkaRaftManager<?> raft(Cluster cluster, Node node) {
+        RaftLog log = object(RaftLog.class, (name, arguments) -> name.equals("endOffset") ? new LogOffsetMetadata(0) : UNKNOWN);
+        KafkaRaftClient<?> client = object(KafkaRaftClient.class, (name, arguments) ->
+            name.equals("leaderAndEpoch") ? cluster.leaderAndEpoch(node)
+                : name.equals("shutdown") ? CompletableFuture.runAsync(node::terminate) : UNKNOWN);
+        return object(KafkaRaftManager.class, (name, arguments) -> switch (name) {
+            case "raftLog" -> log;
+            case "client" -> client;
+            case "shutdown" -> done(node::terminate);
             default -> UNKNOWN;
         });
     }
@@ -153,20 +181,28 @@ final class Answers {
         return null;
     }
 
-    private static SocketServer sockets(Node node) {
-        return object(SocketServer.class, (name, arguments) ->
-            name.equals("boundPort") ? node.port(((ListenerName) arguments[0]).value()) : UNKNOWN);
+    private static SocketServer sockets(Node node, Supplier<KafkaConfig> config) {
+        return object(SocketServer.class, (name, arguments) -> switch (name) {
+            case "boundPort" -> node.port(((ListenerName) arguments[0]).value());
+            case "config" -> config.get();
+            default -> UNKNOWN;
+        });
     }
 
     /** Tells that everything is applied, after the pause in which it will be. */
-    private static SharedServer shared() {
+    private static SharedServer shared(Supplier<KafkaRaftManager<?>> raft, Supplier<KafkaConfig> config) {
         MetadataLoader loader = object(MetadataLoader.class, (name, arguments) -> {
             if (!name.equals("lastAppliedOffset"))
                 return UNKNOWN;
             Thread.sleep(100);
             return Long.MAX_VALUE;
         });
-        return object(SharedServer.class, (name, arguments) -> name.equals("loader") ? loader : UNKNOWN);
+        return object(SharedServer.class, (name, arguments) -> switch (name) {
+            case "loader" -> loader;
+            case "raftManager" -> raft.get();
+            case "controllerConfig" -> config.get();
+            default -> UNKNOWN;
+        });
     }
 
     private static GroupCoordinator groups(KafkaConfig config) {
@@ -175,40 +211,6 @@ final class Answers {
         topic.put("compression.type", "producer");
         topic.put("segment.bytes", String.valueOf(config.getInt("offsets.topic.segment.bytes")));
         return object(GroupCoordinator.class, (name, arguments) -> name.equals("groupMetadataTopicConfigs") ? topic : UNKNOWN);
-    }
-
-    private static Partition partition(Cluster cluster, Node node, TopicPartition id) {
-        return object(Partition.class, (name, arguments) -> {
-            if (name.equals("topicPartition"))
-                return id;
-            if (!Set.of("isLeader", "getLeaderEpoch", "leaderIdIfLocal", "leaderLogIfLocal").contains(name))
-                return UNKNOWN;
-            LeaderAndIsr state = Ask.leader(cluster.clientPort(node), id.topic(), id.partition())
-                .orElse(new LeaderAndIsr(-1, List.of()));
-            boolean leads = state.leader() == node.id;
-            if (name.equals("isLeader"))
-                return leads;
-            if (name.equals("getLeaderEpoch"))
-                return state.leaderEpoch();
-            if (!leads)
-                return Option.empty();
-            return Option.apply(name.equals("leaderIdIfLocal") ? (Object) node.id : object(UnifiedLog.class,
-                (asked, none) -> asked.equals("latestEpoch") ? Optional.of(state.leaderEpoch()) : UNKNOWN));
-        });
-    }
-
-    private static LogManager logs(KafkaConfig config) {
-        return object(LogManager.class, (name, arguments) -> switch (name) {
-            case "getLog" -> hasFolder(config, (TopicPartition) arguments[0])
-                ? Option.apply(object(UnifiedLog.class, (asked, none) -> UNKNOWN)) : Option.empty();
-            case "getLog$default$2" -> false;
-            case "liveLogDirs" -> CollectionConverters.asScala(config.logDirs().stream().map(File::new).toList()).toSeq();
-            default -> UNKNOWN;
-        });
-    }
-
-    private static boolean hasFolder(KafkaConfig config, TopicPartition partition) {
-        return config.logDirs().stream().anyMatch(directory -> new File(directory, partition.toString()).isDirectory());
     }
 
     private static KRaftMetadataCache metadata(Cluster cluster, Node node) {
@@ -229,9 +231,25 @@ final class Answers {
                     ? List.copyOf(Ask.brokers(port).brokers()) : UNKNOWN;
                 case "getAliveBrokerNode" -> arguments[1].equals(cluster.clientListener())
                     ? Optional.ofNullable(Ask.brokers(port).brokersById().get((int) arguments[0])) : UNKNOWN;
-                case "metadataVersion" -> cluster.config().metadataVersion();
+                case "getPartitionLeaderEndpoint" -> arguments[2].equals(cluster.clientListener())
+                    ? Ask.leader(port, (String) arguments[0], (int) arguments[1])
+                        .map(state -> Ask.brokersNow(port).brokersById().get(state.leader())) : UNKNOWN;
+                case "getPartitionReplicaEndpoints" -> arguments[1].equals(cluster.clientListener())
+                    ? Ask.replicas(port, (TopicPartition) arguments[0]) : UNKNOWN;
+                case "topicConfig" -> Ask.ownTopicConfig(port, (String) arguments[0]);
+                case "metadataVersion" -> Ask.features(port).metadataVersionOrThrow();
+                case "currentImage" -> image(port);
                 default -> UNKNOWN;
             };
+        });
+    }
+
+    /** Of the metadata as this broker knows it, the features, and which brokers are registered. */
+    private static MetadataImage image(int port) {
+        return object(MetadataImage.class, (name, arguments) -> switch (name) {
+            case "features" -> Ask.features(port);
+            case "cluster" -> object(ClusterImage.class, (asked, none) -> asked.equals("brokers") ? Ask.registered(port) : UNKNOWN);
+            default -> UNKNOWN;
         });
     }
 

@@ -1,5 +1,6 @@
 package floodmark.its;
 
+import kafka.raft.KafkaRaftManager;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
 import kafka.server.KafkaConfig;
@@ -16,6 +17,7 @@ import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.TestKitDefaults;
 import org.apache.kafka.common.test.api.Type;
 import org.apache.kafka.common.utils.Utils;
+import org.apache.kafka.raft.LeaderAndEpoch;
 import org.apache.kafka.server.authorizer.Authorizer;
 import org.apache.kafka.server.fault.FaultHandlerException;
 
@@ -239,10 +241,14 @@ public final class Cluster implements ClusterInstance {
 
     @Override
     public void startBroker(int id) {
+        startNode(brokerNode(id));
+    }
+
+    void startNode(Node node) {
         try {
-            brokerNode(id).start();
+            node.start();
         } catch (IOException e) {
-            throw new RuntimeException("broker " + id + " could not be started", e);
+            throw new RuntimeException("node " + node.id + " could not be started", e);
         }
         awaitReady();
     }
@@ -441,5 +447,42 @@ public final class Cluster implements ClusterInstance {
 
     static KafkaConfig parsed(Node node) {
         return new KafkaConfig(Map.copyOf(node.settings), false);
+    }
+
+    /** A broker's settings, with those that have changed while it runs. */
+    KafkaConfig current(Node node) {
+        Map<String, String> changed = Map.of();
+        try {
+            if (node.alive())
+                changed = Ask.dynamicConfig(clientPort(node), node.id);
+        } catch (IOException | RuntimeException notNow) {
+            changed = Map.of();
+        }
+        Map<String, String> all = new TreeMap<>(node.settings);
+        all.putAll(changed);
+        return new KafkaConfig(all, false);
+    }
+
+    /** Who leads the controllers, as one node knows it, or can find out. */
+    LeaderAndEpoch leaderAndEpoch(Node node) {
+        try {
+            return Ask.quorumLeader(node.broker ? clientPort(node) : controllerPort(node));
+        } catch (IOException notNow) {
+            return LeaderAndEpoch.UNKNOWN;
+        }
+    }
+
+    /** Waits until a controller of this cluster leads it; its id. */
+    public int activeController() throws InterruptedException {
+        AtomicInteger found = new AtomicInteger();
+        until("a controller is active", () -> nodes.values().stream().filter(node -> node.controller && node.alive())
+            .filter(node -> leaderAndEpoch(node).isLeader(node.id)).peek(node -> found.set(node.id)).findFirst().isPresent());
+        return found.get();
+    }
+
+    public Map<Integer, KafkaRaftManager<?>> raftManagers() {
+        Map<Integer, KafkaRaftManager<?>> all = new TreeMap<>();
+        nodes.forEach((id, node) -> all.put(id, Answers.raft(this, node)));
+        return all;
     }
 }

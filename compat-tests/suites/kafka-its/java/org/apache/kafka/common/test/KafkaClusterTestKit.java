@@ -142,13 +142,14 @@ public class KafkaClusterTestKit implements AutoCloseable {
         return cluster.controllers();
     }
 
-    public Controller waitForActiveController() {
-        return controllers().values().iterator().next().controller();
+    public Controller waitForActiveController() throws InterruptedException {
+        return controllers().get(cluster.activeController()).controller();
     }
 
+    @SuppressWarnings("unchecked")
     public Map<Integer, KafkaRaftManager<ApiMessageAndVersion>> raftManagers() {
         Map<Integer, KafkaRaftManager<ApiMessageAndVersion>> all = new TreeMap<>();
-        controllers().forEach((id, controller) -> all.put(id, controller.raftManager()));
+        cluster.raftManagers().forEach((id, manager) -> all.put(id, (KafkaRaftManager<ApiMessageAndVersion>) manager));
         return all;
     }
 

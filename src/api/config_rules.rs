@@ -58,7 +58,8 @@ fn validate(
     match resource.kind {
         ResourceType::Topic => layers.validate_topic(&overrides(image, resource), &new),
         ResourceType::Broker if resource.name.is_empty() => layers.validate_cluster_default(&new),
-        ResourceType::Broker => layers.validate_broker(&new),
+        ResourceType::Broker if layers.are_of(&resource.name) => layers.validate_broker(&new),
+        ResourceType::Broker => Layers::validate_other_broker(&overrides(image, resource), &new),
         ResourceType::ClientMetrics => validate_client_metrics(&new),
         ResourceType::Group => layers.validate_group(&new),
     }

@@ -137,9 +137,7 @@ impl Shown {
         }
         if self.version >= TYPES {
             shown.config_type = entry.kind.map_or(0, ConfigType::id);
-        }
-        if self.documentation {
-            shown.documentation = entry.documentation.map(text);
+            shown.documentation = entry.documentation.filter(|_| self.documentation).map(text);
         }
         shown
     }

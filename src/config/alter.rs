@@ -73,6 +73,25 @@ impl Layers {
         self.validate_dynamic(new, true)
     }
 
+    /// Whether another broker than this may have `new` in place of the properties `old` that it has: what depends on its own settings,
+    /// or on its disks, is for itself to say.
+    pub fn validate_other_broker(old: &Texts, new: &Texts) -> Result<(), AlterError> {
+        new.iter().try_for_each(|(key, text)| may_be_set(key, text, true))?;
+        same_listeners(old, new)?;
+        let entries = |texts: &Texts| -> Vec<String> {
+            let text = texts.get(CORDONED_LOG_DIRS).map_or("", String::as_str);
+            text.split(',').map(|entry| entry.trim().to_owned()).filter(|entry| !entry.is_empty()).collect()
+        };
+        let known = entries(old);
+        match entries(new).into_iter().find(|entry| !known.contains(entry)) {
+            Some(entry) => Err(InvalidConfig.refuse(
+                CORDONED_LOG_DIRS,
+                format!("only the broker itself can say whether it has {entry}: ask it"),
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the cluster may have the defaults `new` in place of those it has, as far as this broker can tell.
     pub fn validate_cluster_default(&self, new: &Texts) -> Result<(), AlterError> {
         self.validate_dynamic(new, false)
@@ -81,11 +100,7 @@ impl Layers {
     fn validate_dynamic(&self, new: &Texts, per_broker: bool) -> Result<(), AlterError> {
         new.iter().try_for_each(|(key, text)| may_be_set(key, text, per_broker))?;
         let old = if per_broker { &self.broker } else { &self.cluster };
-        for key in FIXED_LISTENERS {
-            if new.get(*key) != old.get(*key) {
-                return Err(InvalidRequest.refuse(key, "is changed by a restart in this version"));
-            }
-        }
+        same_listeners(old, new)?;
         let after = if per_broker {
             self.with_dynamic(&self.cluster, new)
         } else {
@@ -185,6 +200,15 @@ pub fn validate_client_metrics(new: &Texts) -> Result<(), AlterError> {
 
 /// Listeners could change while a broker runs; this version reads them once.
 const FIXED_LISTENERS: &[&str] = &["listeners", "listener.security.protocol.map"];
+
+fn same_listeners(old: &Texts, new: &Texts) -> Result<(), AlterError> {
+    match FIXED_LISTENERS.iter().find(|key| new.get(**key) != old.get(**key)) {
+        Some(key) => Err(InvalidRequest.refuse(key, "is changed by a restart in this version")),
+        None => Ok(()),
+    }
+}
+
+const CORDONED_LOG_DIRS: &str = "cordoned.log.dirs";
 
 /// Numbers of threads, which change by a factor of two at most.
 const THREADS: &[&str] = &[

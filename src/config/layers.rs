@@ -114,6 +114,11 @@ impl Layers {
         }
     }
 
+    /// Whether these are the layers of the broker with this name.
+    pub fn are_of(&self, broker: &str) -> bool {
+        broker.parse().is_ok_and(|id| self.integer("node.id") == Some(id))
+    }
+
     /// The limits on connections of the listeners that have one of their own, by the listeners' names in lower case.
     pub fn max_connections_of_listeners(&self) -> impl Iterator<Item = (&str, i32)> {
         self.merged.iter().filter_map(|(key, value)| {

@@ -394,6 +394,48 @@ async fn topics_that_clients_ask_for_come_into_being() {
 }
 
 #[tokio::test]
+async fn documentation_comes_when_it_is_asked_for_and_is_null_otherwise() {
+    let node = TestNode::start(&[]).await;
+    let mut client = node.connect().await;
+    create_topic(&mut client, "t", 1, &[]).await;
+    for (version, kind, name) in [(3, 2, "t"), (4, 2, "t"), (4, 4, "1"), (4, 8, "1")] {
+        for asked in [true, false] {
+            let resource =
+                DescribeConfigsResource::default().with_resource_type(kind).with_resource_name(text(name));
+            let request = DescribeConfigsRequest::default()
+                .with_resources(vec![resource.with_configuration_keys(None)])
+                .with_include_documentation(asked);
+            let response = client.call(version, request).await;
+            let entries = &response.results[0].configs;
+            assert!(!entries.is_empty(), "{kind}");
+            // Loggers have none.
+            let has = asked && kind != 8;
+            assert!(
+                entries.iter().all(|entry| entry.documentation.is_some() == has),
+                "{kind}, asked: {asked}"
+            );
+        }
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_resource_without_a_name_is_a_default_of_brokers_alone() {
+    let node = TestNode::start(&[]).await;
+    let mut client = node.connect().await;
+    for (kind, key, value, expected) in [
+        (2, "retention.ms", "1000", ErrorCode::InvalidRequest),
+        (4, "log.retention.ms", "1000", ErrorCode::None),
+        (16, "interval.ms", "1000", ErrorCode::InvalidRequest),
+        (32, "consumer.session.timeout.ms", "1", ErrorCode::InvalidRequest),
+    ] {
+        let request = incremental(kind, "", &[(key, 0, Some(value))]);
+        assert_code(client.call(1, request).await.responses[0].error_code, expected, key);
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn an_internal_topic_is_the_coordinators_whoever_names_it_first() {
     let settings = [
         ("num.partitions", "1"),

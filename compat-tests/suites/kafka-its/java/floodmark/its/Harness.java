@@ -70,7 +70,8 @@ public final class Harness {
         ports.put(CONTROLLER, cluster.controllerPort(controller));
         Settings.choosePorts(settings, ports);
         settings.put("controller.quorum.voters", controller.settings.get("controller.quorum.voters"));
-        List<String> directories = asked.logDirs();
+        // Some are relative to where this JVM runs, which need not be where the node does.
+        List<String> directories = asked.logDirs().stream().map(directory -> Path.of(directory).toAbsolutePath().toString()).toList();
         settings.put("log.dirs", String.join(",", directories));
         try {
             for (String directory : directories)

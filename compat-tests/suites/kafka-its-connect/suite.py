@@ -1,0 +1,12 @@
+"""Kafka's own integration tests, as kafka-its, of Kafka Connect."""
+from lib import suites
+from lib.toolchain import HERE
+
+its = suites.load("kafka-its")
+CLIENT, VERSION = "Apache Kafka's integration tests, Connect", its.VERSION
+LIMIT_S, OWN_BROKERS, PROTOCOL = its.LIMIT_S, True, its.PROTOCOL
+setup = its.setup
+
+
+def run(context):
+    yield from its.run(context, HERE / "suites/kafka-its-connect/tests.txt")

@@ -88,7 +88,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use kafka_protocol::protocol::Encodable;
-use tokio::sync::watch;
+use tokio::sync::SetOnce;
 
 use broker_part::BrokerPart;
 pub use call::{Answer, Call, ConnectionState, Handled, ListenerInfo, ListenerRole, Reply, Request};
@@ -124,8 +124,8 @@ pub struct Api {
     /// Empty on a node that is no broker, and until the broker is open: controllers are served before.
     broker: OnceLock<BrokerPart>,
     readiness: Readiness,
-    /// Whether clients of broker listeners are served.
-    serves: watch::Sender<bool>,
+    /// Set from when on clients of broker listeners are served.
+    serves: SetOnce<()>,
 }
 
 impl Api {
@@ -151,19 +151,18 @@ impl Api {
 
     /// From here on what comes through broker listeners is handled.
     pub fn serve_clients(&self) {
-        self.serves.send_replace(true);
+        assert!(self.serves.set(()).is_ok(), "a node opens once");
     }
 
     /// Waits until the request in a frame may begin: as long as the broker is not in service, clients find that nobody answers yet,
     /// as if the node did not accept their connections. Only whether it serves can be asked.
     pub async fn admit(&self, call: &Call, frame: &Bytes) {
         let is_question = || frame.as_ref().try_get_i16() == Ok(READINESS);
-        if call.listener.role == ListenerRole::Controller || *self.serves.borrow() || is_question() {
+        if call.listener.role == ListenerRole::Controller || self.serves.initialized() || is_question() {
             return;
         }
         call.only_waits();
-        // The sender is here.
-        let _ = self.serves.subscribe().wait_for(|serves| *serves).await;
+        self.serves.wait().await;
         call.is_in_work();
     }
 

@@ -14,7 +14,7 @@ pub async fn handle(api: &Api, call: &Call, _: Request<ReadinessRequest>) -> Rea
     let not_ready = match call.listener.role {
         ListenerRole::Broker => {
             let not_ready = api.readiness.not_ready(api.node.id, &api.metadata).await;
-            let is_soon = || (!*api.serves.borrow()).then(|| "it is about to serve".to_owned());
+            let is_soon = || (!api.serves.initialized()).then(|| "it is about to serve".to_owned());
             not_ready.map(|reason| reason.to_string()).or_else(is_soon)
         }
         ListenerRole::Controller => {

@@ -58,7 +58,7 @@ fn local(listener: &Listener) -> Result<Address, Failure> {
 }
 
 async fn ask(question: &Question, limit: Duration) -> Result<ReadinessResponse, Failure> {
-    let connection = Connection::open(&question.address, "floodmark-health", limit).await?;
+    let connection = Connection::open_unasked(&question.address, "floodmark-health", limit).await?;
     let answer = connection.call(&ReadinessRequest::default(), limit).await;
     Ok(answer.map_err(|error| format!("{}: {error}", question.address))?)
 }

@@ -82,6 +82,20 @@ impl Connection {
             Ok((stream, served))
         };
         let (stream, served) = within(limit, to, dialled).await?;
+        Ok(Connection::over(stream, served, client_id))
+    }
+
+    /// Dials a node of our own for questions of our own, of which some are answered before it says what it serves.
+    pub async fn open_unasked(
+        to: &Address,
+        client_id: &str,
+        limit: Duration,
+    ) -> Result<Connection, DialError> {
+        let stream = within(limit, to, dial::connect(to)).await?;
+        Ok(Connection::over(stream, BTreeMap::new(), StrBytes::from_string(client_id.to_owned())))
+    }
+
+    fn over(stream: TcpStream, served: BTreeMap<i16, (i16, i16)>, client_id: StrBytes) -> Connection {
         let (queue, requests) = mpsc::channel(QUEUE_LEN);
         let shared = Arc::new(Shared {
             client_id,
@@ -90,7 +104,7 @@ impl Connection {
             served,
         });
         tokio::spawn(carry(stream, requests, Arc::clone(&shared)));
-        Ok(Connection { queue, shared })
+        Connection { queue, shared }
     }
 
     /// Lets answers be larger than usual by so many bytes.

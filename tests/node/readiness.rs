@@ -30,7 +30,8 @@ async fn a_node_whose_logs_are_still_checked_says_so_and_serves_nobody_yet() {
             fs::write(held.join("00000000000000000007.log"), [0; 300]).unwrap();
         })
         .await;
-    let (dir, controller) = (node.dir.path().to_owned(), node.controller_address());
+    let (dir, broker) = (node.dir.path().to_owned(), node.broker_address());
+    let controller = node.controller_address();
     let (mut early, mut asking) = (node.connect().await, node.connect().await);
     early.send(2, &ApiVersionsRequest::default()).await;
     let ask = async {
@@ -46,6 +47,14 @@ async fn a_node_whose_logs_are_still_checked_says_so_and_serves_nobody_yet() {
                 break;
             }
         }
+        let health = move || {
+            let mut health = std::process::Command::new(env!("CARGO_BIN_EXE_floodmark"));
+            health.env_clear().args(["health", "--address", &broker.to_string()]).output().unwrap()
+        };
+        let told = tokio::task::spawn_blocking(health).await.unwrap();
+        let stderr = String::from_utf8(told.stderr).unwrap();
+        assert_eq!(told.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains(&format!("broker 1 at {broker} is not in service: {wanted}")), "{stderr}");
         let unanswered = early.stream.try_read(&mut [0]).map_err(|error| error.kind());
         assert_eq!(unanswered, Err(ErrorKind::WouldBlock));
         // The controller, which can be asked for all else, has all that it needs.

@@ -178,12 +178,8 @@ pub async fn start(
     };
     // A broker catches up before it says that it serves.
     let [fetching, altering, repairing] = replicate(fetching, controller.separate(), inlets, &lifecycle);
-    readiness.opens(&dirs);
-    let telling = tokio::spawn(readiness.clone().tell(id, metadata.clone()));
-    reconciler.catch_up(metadata.image()).await;
-    telling.abort();
+    open_logs(&mut reconciler, &dirs, &readiness, (id, &metadata)).await;
     readiness.follows(&reconciled);
-    tell_strays(&dirs);
     moves.resume();
     let upkeep = start_upkeep(config.clone(), &partitions, &checkpoints)?;
     let (producer_ids, give_out) = ProducerIds::new(metadata.clone(), id, epoch_of(&lifecycle));
@@ -205,6 +201,20 @@ pub async fn start(
         coordination,
     };
     Ok((handles.clone(), RunningBroker { handles, checkpoints, upkeep, tasks }))
+}
+
+/// Opens the logs of what the metadata assigns to this broker.
+async fn open_logs(
+    reconciler: &mut Reconciler,
+    dirs: &Arc<LogDirs>,
+    readiness: &Readiness,
+    (id, metadata): (NodeId, &MetadataHandle),
+) {
+    readiness.opens(dirs);
+    let telling = tokio::spawn(readiness.clone().tell(id, metadata.clone()));
+    reconciler.catch_up(metadata.image()).await;
+    telling.abort();
+    tell_strays(dirs);
 }
 
 /// What all logs share.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers may panic")]
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -111,7 +112,17 @@ fn floodmark() -> Command {
 }
 
 fn run(arguments: &[&str]) -> Ended {
-    let Output { status, stdout, stderr } = floodmark().args(arguments).output().unwrap();
+    ended(floodmark().args(arguments))
+}
+
+/// Runs the program under another name: the first word of the line.
+fn run_as(line: &str) -> Ended {
+    let (name, arguments) = line.split_once(' ').unwrap();
+    ended(floodmark().arg0(name).args(arguments.split_whitespace()))
+}
+
+fn ended(command: &mut Command) -> Ended {
+    let Output { status, stdout, stderr } = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
 }
@@ -477,4 +488,52 @@ fn health_is_told_by_words_and_by_the_exit_code() {
     place.run(&["health", "--address", &address]).expect(1).complains("is node 1, not broker 2");
     assert_eq!(node.terminate(), Some(0));
     place.run(&["health", "--address", &address]).expect(1).complains("refuses connections");
+}
+
+#[test]
+fn called_as_a_script_of_kafkas_it_asks_the_broker() {
+    let place = Place::new();
+    let mut node = place.spawn();
+    let address = node.address_of("PLAINTEXT");
+    node.wait_for("Kafka Server started");
+    let (host, port) = address.split_once(':').unwrap();
+    let server = format!("--bootstrap-server {address}");
+
+    let versions = run_as(&format!("/opt/kafka/bin/kafka-broker-api-versions.sh {server}")).expect(0);
+    versions
+        .says(&format!("{address} (id: 1 rack: null isFenced: false) -> (\n\t"))
+        .says("\tDescribeCluster(60): 0 to 2 [usable: 2],\n");
+    run_as(&format!("kafka-cluster.sh cluster-id {server}")).expect(0).says("Cluster ID: ");
+    assert_eq!(run_as(&format!("kafka-topics --list {server}")).expect(0).stdout, "\n");
+
+    let create = format!("kafka-topics.sh --create {server} --topic made");
+    let many = format!("{create} --partitions 2003 --replication-factor 1 --config retention.ms=1234");
+    run_as(&many).expect(0).says("Created topic made.");
+    run_as(&create).expect(1).complains("Error while executing topic command : TOPIC_ALREADY_EXISTS");
+    run_as(&format!("{create} --if-not-exists")).expect(0);
+    let refused = run_as(&format!("kafka-topics.sh --create {server} --topic big --replication-factor 9"));
+    refused.expect(1).complains("INVALID_REPLICATION_FACTOR");
+
+    assert_eq!(run_as(&format!("kafka-topics.sh --list {server}")).expect(0).stdout, "made\n");
+    // More partitions than come in one answer.
+    let told = run_as(&format!("kafka-topics.sh --describe {server} --topic ma.*")).expect(0).stdout;
+    let lines: Vec<_> = told.lines().collect();
+    assert!(lines[0].starts_with("Topic: made\tTopicId: ") && lines[0].contains("\tPartitionCount: 2003\t"));
+    assert!(lines[0].contains("retention.ms=1234") && !lines[0].contains("cleanup.policy"), "{}", lines[0]);
+    for partition in 0..2003 {
+        let expected = format!(
+            "\tTopic: made\tPartition: {partition}\tLeader: 1\tReplicas: 1\tIsr: 1\tElr: \tLastKnownElr: "
+        );
+        assert_eq!(lines[partition + 1], expected);
+    }
+    let absent = format!("kafka-topics.sh --describe {server} --topic absent");
+    run_as(&absent).expect(1).complains("Topic 'absent' does not exist as expected");
+    assert_eq!(run_as(&format!("{absent} --if-exists")).expect(0).stdout, "");
+
+    run_as(&format!("nc -zv -w 5 {host} {port}")).expect(0).says(" open");
+    run_as(&format!("kafka-topics.sh --delete {server} --topic made"))
+        .expect(1)
+        .complains("for health checks");
+    assert_eq!(node.terminate(), Some(0));
+    run_as(&format!("nc -z {host} {port}")).expect(1).complains("refused");
 }

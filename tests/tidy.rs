@@ -55,7 +55,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("openraft::", &["src/controller/"]),
     ("kafka_protocol::", &["src/wire/", "src/peer/", "src/api/", "src/broker/", "src/controller/"]),
     // The server answers for frames that reach no handler; all other codes are chosen by the handlers.
-    // Where a broker asks the active controller, the leaders that it follows or those of a transaction's partitions, it reads the codes of the answers.
+    // Where a broker asks the active controller, the leaders that it follows or those of a transaction's partitions, it reads the codes of the answers; so does what asks as a client.
     (
         "ErrorCode",
         &[
@@ -64,6 +64,7 @@ const CONFINED: &[(&str, &[&str])] = &[
             "src/server/",
             "src/broker/controller_channel/",
             "src/broker/fetcher/answers.rs",
+            "src/cli/scripts/",
             "src/broker/transactions/answers.rs",
         ],
     ),

@@ -315,21 +315,54 @@ def compose_starts_a_cluster(engine):
 def version_2_of_compose_takes_the_same_files(_):
     files = [*(ROOT / "docker").glob("compose*.yaml"), *(HERE / "kafka-image").glob("*.yaml")]
     said = run("go", "run", ".", *files, cwd=HERE / "compose2", timeout=600).stdout
-    assert len(files) == 5 and all(str(file) in said for file in files), said
+    assert len(files) == 6 and all(str(file) in said for file in files), said
 
 
 @check
 def compose_files_for_kafkas_image_work_with_ours(engine):
     for file, ports in (("single.yaml", {1: 9092}), ("cluster.yaml", {4: 29092, 5: 39092, 6: 49092})):
-        # They name the image that they were written for; the name alone is changed.
-        text = (HERE / "kafka-image" / file).read_text()
-        assert "apache/kafka:" in text
-        with tempfile.TemporaryDirectory() as folder:
-            changed = pathlib.Path(folder) / file
-            changed.write_text(text.replace("apache/kafka:4.0.0", IMAGE))
-            with project(engine, changed):
-                for port in ports.values():
-                    wait_for(f"{file} at {port}", 90, lambda p=port, all=ports: brokers_at(p) == all)
+        with for_kafkas_image(engine, file):
+            for port in ports.values():
+                wait_for(f"{file} at {port}", 90, lambda p=port, all=ports: brokers_at(p) == all)
+
+
+@contextlib.contextmanager
+def for_kafkas_image(engine, file):
+    """The services of a file that names the image for which it was written; the name alone is changed."""
+    text = (HERE / "kafka-image" / file).read_text()
+    assert "apache/kafka:" in text
+    with tempfile.TemporaryDirectory() as folder:
+        changed = pathlib.Path(folder) / file
+        changed.write_text(text.replace("apache/kafka:4.0.0", IMAGE))
+        with project(engine, changed) as name:
+            yield lambda *words, **options: engine.compose(changed, name, *words, **options)
+
+
+@check
+def health_checks_that_call_kafkas_scripts_pass(engine):
+    # `up` waits for the health check before it starts what makes the topics.
+    with for_kafkas_image(engine, "health.yaml") as compose:
+        made = compose("ps", "-q", "init-kafka").stdout.split()[0]
+        assert engine.docker("wait", made, timeout=120).stdout.split() == ["0"]
+        said = engine.docker("logs", made).stdout
+        for line in ("Created topic my-topic-1.", "Created topic my-topic-2."):
+            assert line in said, said
+        assert said.splitlines()[-2:] == ["my-topic-1", "my-topic-2"], said
+        kafka = compose("ps", "-q", "kafka").stdout.split()[0]
+        for one, says in {
+            "/opt/kafka/bin/kafka-topics.sh --bootstrap-server localhost:9092 --list": "my-topic-2",
+            "/opt/kafka/bin/kafka-topics.sh --bootstrap-server kafka:29092 --describe --topic my-topic-2": "PartitionCount: 3",
+            "kafka-topics --bootstrap-server localhost:9092 --list | grep -q my-topic-1": "",
+            "/opt/kafka/bin/kafka-broker-api-versions.sh --bootstrap-server localhost:9092 || exit 1": "localhost:9092 (id: 1 ",
+            "kafka-broker-api-versions --bootstrap-server=localhost:9092": "Produce(0): ",
+            "/opt/kafka/bin/kafka-cluster.sh cluster-id --bootstrap-server localhost:9092": "Cluster ID: 5L6g3nShT-eMCtK--X86sw",
+            "nc -z localhost 9092": "",
+            "bash -c 'echo > /dev/tcp/localhost/9092'": "",
+        }.items():
+            said = engine.docker("exec", kafka, "sh", "-c", one).stdout
+            assert says in said, f"{one}: {said}"
+        for other in ("nc -z localhost 9099", "/opt/kafka/bin/kafka-topics.sh --bootstrap-server localhost:9092 --list --topic-id x"):
+            assert engine.docker("exec", kafka, "sh", "-c", other, check=False).returncode == 1, other
 
 
 @check

@@ -269,7 +269,8 @@ pub enum MetadataCommand {
     },
 }
 
-fn key_value(text: &str) -> Result<(String, String), String> {
+/// KEY=VALUE, as a setting is typed.
+pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
         _ => Err("expected KEY=VALUE".to_owned()),

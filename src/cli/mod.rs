@@ -9,6 +9,7 @@ mod file_limit;
 mod health;
 mod metadata;
 pub mod node;
+mod scripts;
 mod serve;
 mod storage;
 mod verify;
@@ -32,6 +33,10 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let since = Instant::now();
+    let words: Vec<_> = std::env::args_os().collect();
+    if let Some(done) = scripts::called(&words) {
+        return done;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return not_understood(&error),

@@ -123,6 +123,11 @@ impl Connection {
         (version >= ours.min && version >= min).then_some(version)
     }
 
+    /// What the peer has said that it serves: lowest and highest version by key.
+    pub fn served(&self) -> &BTreeMap<i16, (i16, i16)> {
+        &self.shared.served
+    }
+
     /// Asks in the highest version that both sides know.
     pub async fn call<R: Request + 'static>(
         &self,

@@ -75,7 +75,8 @@ final class Logs {
     }
 
     private Optional<Partition> hosted(TopicPartition id) {
-        return folder(id, false).map(found -> partition(id));
+        // A broker that does not run hosts nothing, though its folders are there.
+        return node.alive() ? folder(id, false).map(found -> partition(id)) : Optional.empty();
     }
 
     private Partition partition(TopicPartition id) {

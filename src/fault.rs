@@ -49,6 +49,14 @@ pub(crate) enum Fault {
     /// What comes behind a batch that was turned away is looked at as if that had never come.
     ForgetsTurnedAway,
 
+    // Of what is damaged on disk.
+    /// Whoever reads from disk gets what is there.
+    ServesDamaged,
+    /// What another replica has is taken and not written.
+    ForgetsToMend,
+    /// An index is believed.
+    TrustsIndexes,
+
     // Of transactions and groups.
     /// An open transaction does not hold the last stable offset back.
     ForgetsOpenTransactions,
@@ -92,6 +100,9 @@ impl Fault {
         Fault::IgnoresFailedSync,
         Fault::ForgetsTurnedAway,
     ];
+    /// Those that take disks whose bits turn over.
+    pub(crate) const OF_DISKS: [Fault; 3] =
+        [Fault::ServesDamaged, Fault::ForgetsToMend, Fault::TrustsIndexes];
     /// Those that take transactions or groups to show.
     pub(crate) const OF_COORDINATORS: [Fault; 7] = [
         Fault::ForgetsOpenTransactions,

@@ -20,7 +20,7 @@ use crate::metadata::Image;
 use crate::metadata::reconcile::{Replica, is_held};
 use crate::storage::checkpoint::{OffsetCheckpoint, write_partition_metadata};
 use crate::storage::disk::{self, Disk, Space};
-use crate::storage::log::names::{FileName, Kind};
+use crate::storage::log::names::{self, FileName, Kind};
 use crate::storage::log::{Budgets, Log, LogConfig, LogError};
 use crate::storage::log_dir::{Fate, LogDirError, PartitionDir};
 use crate::types::{
@@ -164,6 +164,9 @@ impl LogDirs {
     ) -> LogDirs {
         let mut contents = Contents::default();
         for directory in &directories {
+            for error in directory.dir().offsets().malformed() {
+                tracing::error!("{error}. Logs are recovered as if this file were missing");
+            }
             if let Err(error) = contents.take_in(directory) {
                 directory.fail("look into it", &error);
             }
@@ -474,6 +477,10 @@ impl LogDirs {
                 found.path.display(),
                 recovered.foreign
             );
+        }
+        if recovered.lost_epochs {
+            let path = found.path.join(names::LEADER_EPOCHS);
+            tracing::error!("{} is damaged. It is made anew from the records", path.display());
         }
         if recovered.truncated_bytes > 0 {
             tracing::info!(

@@ -16,7 +16,7 @@ mod hosted;
 pub mod hurries;
 mod following;
 mod damaged;
-mod mending;
+pub mod mending;
 pub mod repairs;
 mod upkeep;
 mod turned_away;

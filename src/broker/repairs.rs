@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::blocking::blocking;
 use super::clock;
-use super::lifecycle::Lifecycle;
+use super::lifecycle::{Lifecycle, LifecycleError};
 use super::mending::{Attempt, Mender, Outcome};
 use super::partitions::Partitions;
 use crate::metadata::Image;
@@ -267,10 +267,35 @@ enum Ended {
     Telling(Option<Vec<TopicIdPartition>>),
 }
 
+/// Tells the cluster of replicas.
+pub trait TellsCluster: Clone + Send + Sync + 'static {
+    /// That these were given up, and are whole again, in these log directories.
+    fn take_back(
+        &self,
+        rebuilt: Vec<(TopicIdPartition, DirectoryId)>,
+    ) -> impl Future<Output = Result<(), LifecycleError>> + Send;
+
+    /// To do without these; comes with those that it can do without.
+    fn give_up(
+        &self,
+        damaged: Vec<TopicIdPartition>,
+    ) -> impl Future<Output = Result<Vec<TopicIdPartition>, LifecycleError>> + Send;
+}
+
+impl TellsCluster for Lifecycle {
+    async fn take_back(&self, rebuilt: Vec<(TopicIdPartition, DirectoryId)>) -> Result<(), LifecycleError> {
+        Lifecycle::take_back(self, rebuilt).await
+    }
+
+    async fn give_up(&self, damaged: Vec<TopicIdPartition>) -> Result<Vec<TopicIdPartition>, LifecycleError> {
+        Lifecycle::give_up(self, damaged).await
+    }
+}
+
 /// Has put right what can be, and tells the cluster what it must know, for as long as the shards live.
 pub async fn run(
     me: NodeId,
-    lifecycle: Lifecycle,
+    cluster: impl TellsCluster,
     mender: Mender,
     mut images: watch::Receiver<Arc<Image>>,
     mut heard: mpsc::UnboundedReceiver<Repair>,
@@ -282,6 +307,8 @@ pub async fn run(
         let wakes_at = repairs.wakes_at(now);
         let sleep_ms = wakes_at.map_or(0, |at| u64::try_from(at.since(now)).unwrap_or(0));
         tokio::select! {
+            // All of it is looked at whatever comes first; so the same comes of it each time.
+            biased;
             repair = heard.recv() => {
                 let Some(repair) = repair else { return };
                 repairs.note(repair, clock::monotonic());
@@ -310,17 +337,21 @@ pub async fn run(
         }
         let due = repairs.due(me, &image, now);
         if due != Due::default() {
-            let (lifecycle, partitions) = (lifecycle.clone(), mender.partitions.clone());
-            under_way.push(Box::pin(async move { Ended::Telling(tell(due, &lifecycle, &partitions).await) }));
+            let (cluster, partitions) = (cluster.clone(), mender.partitions.clone());
+            under_way.push(Box::pin(async move { Ended::Telling(tell(due, &cluster, &partitions).await) }));
         }
     }
 }
 
 /// Comes with those that were given up; `None`: something was not told.
-async fn tell(due: Due, lifecycle: &Lifecycle, partitions: &Partitions) -> Option<Vec<TopicIdPartition>> {
+async fn tell(
+    due: Due,
+    cluster: &impl TellsCluster,
+    partitions: &Partitions,
+) -> Option<Vec<TopicIdPartition>> {
     let Due { give_up, take_back } = due;
     if !take_back.is_empty()
-        && let Err(error) = lifecycle.take_back(take_back).await
+        && let Err(error) = cluster.take_back(take_back).await
     {
         tracing::warn!("Could not report that replicas are whole again: {error}");
         return None;
@@ -332,7 +363,7 @@ async fn tell(due: Due, lifecycle: &Lifecycle, partitions: &Partitions) -> Optio
         tracing::warn!("Could not note that replicas are damaged: {error}");
         return None;
     }
-    let given_up = lifecycle.give_up(give_up).await;
+    let given_up = cluster.give_up(give_up).await;
     given_up.inspect_err(|error| tracing::warn!("Could not give up damaged replicas: {error}")).ok()
 }
 

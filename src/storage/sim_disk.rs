@@ -7,6 +7,8 @@
 //! On request a sync of a file that fails has the same effect as on Linux: what it was to write is shown until the crash, and
 //! never written, whatever syncs follow.
 
+mod rot;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -16,6 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use super::disk::{DirEntry, Disk, DiskFile, DiskLock, FileStat, OpenMode, Space};
 use super::locked;
 use crate::types::TimestampMs;
+use rot::Rotten;
 
 /// What an injected error hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +33,9 @@ pub enum FaultOn {
     OpenToWrite,
     Rename,
     Remove,
+    /// Looking at names, sizes and free space.
+    Look,
+    MakeDir,
 }
 
 /// How much was asked of the disk.
@@ -65,6 +71,9 @@ struct State {
     has_lost: bool,
     /// Calls of this kind on files whose names contain this do not return.
     hung: Option<(FaultOn, String)>,
+    /// Whoever calls is no part of what is tested.
+    spares: bool,
+    rotten: Vec<Rotten>,
     counts: Counts,
     now: TimestampMs,
 }
@@ -88,6 +97,15 @@ struct Fault {
 enum Node {
     File { name: String, content: Content, modified: TimestampMs },
     Dir { name: String, names: Names },
+}
+
+impl Node {
+    fn durable_names(&self) -> Option<&BTreeMap<String, NodeId>> {
+        match self {
+            Node::Dir { names, .. } => Some(&names.durable),
+            Node::File { .. } => None,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -237,6 +255,8 @@ impl Default for State {
             loses_failed_syncs: false,
             has_lost: false,
             hung: None,
+            spares: false,
+            rotten: Vec::new(),
             counts: Counts::default(),
             now: TimestampMs(0),
         }
@@ -308,22 +328,40 @@ impl SimDisk {
         locked(&self.state).has_lost
     }
 
-    /// What would be left of the files in a directory whose names end so after a crash that keeps nothing unsynced.
+    /// What would be left of a file from `at` on after a crash that keeps nothing unsynced, if nothing had rotted.
+    pub fn durable(&self, path: &Path, at: usize) -> Option<Vec<u8>> {
+        let (dir, name) = (path.parent()?, path.file_name()?.to_str()?);
+        let state = locked(&self.state);
+        let id = *state.durable_names(dir)?.get(name)?;
+        match state.nodes.get(&id) {
+            Some(Node::File { content, .. }) => Some(state.written(id, content, at)),
+            _ => None,
+        }
+    }
+
+    /// What would be left of the files in a directory whose names end so after a crash that keeps nothing unsynced, if nothing had
+    /// rotted.
     pub fn durable_files(&self, dir: &Path, ending: &str) -> BTreeMap<String, Vec<u8>> {
         let state = locked(&self.state);
-        let mut at = ROOT;
-        for name in components(dir) {
-            let Some(Node::Dir { names, .. }) = state.nodes.get(&at) else { return BTreeMap::new() };
-            let Some(next) = names.durable.get(&name) else { return BTreeMap::new() };
-            at = *next;
-        }
-        let Some(Node::Dir { names, .. }) = state.nodes.get(&at) else { return BTreeMap::new() };
-        let named = names.durable.iter().filter(|(name, _)| name.ends_with(ending));
+        let Some(names) = state.durable_names(dir) else { return BTreeMap::new() };
+        let named = names.iter().filter(|(name, _)| name.ends_with(ending));
         let files = named.filter_map(|(name, id)| match state.nodes.get(id) {
-            Some(Node::File { content, .. }) => Some((name.clone(), content.durable.clone())),
+            Some(Node::File { content, .. }) => Some((name.clone(), state.written(*id, content, 0))),
             _ => None,
         });
         files.collect()
+    }
+
+    /// Their names alone.
+    pub fn durable_names(&self, dir: &Path, ending: &str) -> Vec<String> {
+        let state = locked(&self.state);
+        let names = state.durable_names(dir).into_iter().flat_map(BTreeMap::keys);
+        names.filter(|name| name.ends_with(ending)).cloned().collect()
+    }
+
+    /// Has no call fail or count until it is told otherwise, for somebody looks who is no part of what is tested.
+    pub fn spare(&self, spares: bool) {
+        locked(&self.state).spares = spares;
     }
 
     pub fn counts(&self) -> Counts {
@@ -353,7 +391,19 @@ impl State {
         used
     }
 
+    /// What would be left of the names in a directory.
+    fn durable_names(&self, dir: &Path) -> Option<&BTreeMap<String, NodeId>> {
+        let mut at = ROOT;
+        for name in components(dir) {
+            at = *self.nodes.get(&at)?.durable_names()?.get(&name)?;
+        }
+        self.nodes.get(&at)?.durable_names()
+    }
+
     fn inject(&mut self, on: FaultOn, name: &str) -> io::Result<()> {
+        if self.spares {
+            return Ok(());
+        }
         for fault in &mut self.faults {
             if fault.on != on || !name.contains(&fault.name) || fault.times == Some(0) {
                 continue;
@@ -449,6 +499,7 @@ impl Disk for SimDisk {
     fn stat(&self, path: &Path) -> io::Result<FileStat> {
         let mut state = locked(&self.state);
         let id = state.resolve(path)?;
+        state.inject(FaultOn::Look, &components(path).pop().unwrap_or_default())?;
         Ok(match state.nodes.get(&id) {
             Some(Node::File { content, modified, .. }) => {
                 FileStat { is_dir: false, len: content.live.len() as u64, modified: *modified }
@@ -461,6 +512,7 @@ impl Disk for SimDisk {
         let mut state = locked(&self.state);
         state.counts.lists += 1;
         let id = state.resolve(dir)?;
+        state.inject(FaultOn::Look, &components(dir).pop().unwrap_or_default())?;
         let live = state.names(id)?.live.clone();
         let is_dir = |id: &NodeId| matches!(state.nodes.get(id), Some(Node::Dir { .. }));
         Ok(live.into_iter().map(|(name, id)| DirEntry { name, is_dir: is_dir(&id) }).collect())
@@ -473,6 +525,7 @@ impl Disk for SimDisk {
             at = match state.names(at)?.live.get(&name) {
                 Some(&id) => id,
                 None => {
+                    state.inject(FaultOn::MakeDir, &name)?;
                     let id = state.add(Node::Dir { name: name.clone(), names: Names::default() });
                     state.names(at)?.change(NameChange::Link(name, id));
                     id
@@ -541,8 +594,9 @@ impl Disk for SimDisk {
         Ok(())
     }
 
-    fn space(&self, _path: &Path) -> io::Result<Space> {
-        let state = locked(&self.state);
+    fn space(&self, path: &Path) -> io::Result<Space> {
+        let mut state = locked(&self.state);
+        state.inject(FaultOn::Look, &components(path).pop().unwrap_or_default())?;
         let total = state.capacity.unwrap_or(u64::MAX);
         Ok(Space { total, free: total.saturating_sub(state.used()) })
     }
@@ -577,11 +631,12 @@ impl SimFile {
         if state.crashes != self.crashes {
             return Err(io::Error::other("the file was opened before the crash"));
         }
-        let name = match state.nodes.get(&self.id) {
-            Some(Node::File { name, .. }) => name.clone(),
-            _ => return Err(io::ErrorKind::NotFound.into()),
-        };
-        if let Some(on) = on {
+        let may_fail = state.hung.is_some() || !state.faults.is_empty();
+        if let Some(on) = on.filter(|_| may_fail) {
+            let name = match state.nodes.get(&self.id) {
+                Some(Node::File { name, .. }) => name.clone(),
+                _ => return Err(io::ErrorKind::NotFound.into()),
+            };
             let hangs = |state: &mut State| {
                 state.hung.as_ref().is_some_and(|(kind, part)| *kind == on && name.contains(part))
             };
@@ -605,7 +660,7 @@ impl SimFile {
 
 impl DiskFile for SimFile {
     fn len(&self) -> io::Result<u64> {
-        self.with(None, |content, _| content.live.len() as u64)
+        self.with(Some(FaultOn::Look), |content, _| content.live.len() as u64)
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -43,6 +43,8 @@ pub enum Event {
     Reader(usize),
     Offsets(usize),
     Member(usize),
+    /// Somebody reads old records, wherever they lie.
+    Scan,
     Mishap,
     /// A mishap ends.
     Mend(u64),
@@ -84,6 +86,8 @@ pub enum ProcessEvent {
     FetchWait(u64),
     /// Coordinators have something to do by the time.
     Coordinate,
+    /// What is damaged is looked at again.
+    Repair,
     /// Nobody has answered this call to another broker.
     PeerTimeout(u64),
 }

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::context::{Context, ControllerEvent, Event, Ms, note};
 use super::network::{Body, Caller, Place};
 use super::quorum::Log;
+use super::repairing::{Heard, Word};
 use crate::controller::ProposeError;
 use crate::controller::deciding::{Asked as Deciding, Command, Waiting, command_of, decide_all};
 use crate::controller::duties::judgement;
@@ -27,8 +28,8 @@ use crate::metadata::liveness::{Liveness, LivenessConfig, ProbeOutcome, TICK_MS,
 use crate::metadata::producer_ids::{AllocateProducerIdsError, ProducerIdBlock, allocate};
 use crate::metadata::reassign::{Reassignment, reassign};
 use crate::metadata::topics::{
-    AssignDirectoriesReply, CreateTopicsOptions, NewTopic, TopicRef, assign_directories, create_topics,
-    delete_topics,
+    CreateTopicsOptions, NewTopic, TopicRef, create_topics, delete_topics, give_up_replicas, place_replicas,
+    take_back_replicas,
 };
 use crate::metadata::unclean::LogEnds;
 use crate::metadata::{Decision, Image, Record};
@@ -62,6 +63,12 @@ pub enum Request {
         broker: NodeId,
         epoch: BrokerEpoch,
     },
+    /// Of damaged replicas.
+    Repair {
+        broker: NodeId,
+        epoch: BrokerEpoch,
+        word: Word,
+    },
     Create(NewTopic),
     Delete(Arc<str>),
     Elect(TopicPartition),
@@ -83,6 +90,8 @@ pub enum Answer {
     Altered(AlterPartitionReply),
     Placed,
     ProducerIds(Result<ProducerIdBlock, AllocateProducerIdsError>),
+    /// With the replicas that were given up.
+    Repaired(Heard),
     Done,
     /// This controller is not the active one, as it knows.
     NotController,
@@ -453,10 +462,17 @@ fn decide(
         }
         // Any node decides on these.
         Request::Place { broker, epoch, placed } => {
-            assign_directories(image, broker, epoch, &placed, DEFAULTS)
-                .map(|_: AssignDirectoriesReply| Answer::Placed)
+            place_replicas(image, broker, epoch, &placed, DEFAULTS).map(|_| Answer::Placed)
         }
         Request::ProducerIds { broker, epoch } => allocate(image, broker, epoch).map(Answer::ProducerIds),
+        Request::Repair { broker, epoch, word: Word::TakeBack(rebuilt) } => {
+            take_back_replicas(image, broker, epoch, &rebuilt, DEFAULTS)
+                .map(|taken| Answer::Repaired(taken.ok().map(|()| Vec::new())))
+        }
+        Request::Repair { broker, epoch, word: Word::GiveUp(damaged) } => {
+            give_up_replicas(image, broker, epoch, &damaged, DEFAULTS)
+                .map(|given_up| Answer::Repaired(given_up.ok()))
+        }
         Request::Create(topic) => create(image, topic, seed),
         Request::Delete(name) => delete_topics(image, &[TopicRef::Name(name)]).map(|_| Answer::Done),
         Request::Elect(partition) => {

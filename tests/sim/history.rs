@@ -4,16 +4,22 @@
 //! Must not know how the cluster works. Invariant: what was once committed stays in the history.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use bytes::Bytes;
 
+use super::invariants::Broken;
 use super::ledger::Ledger;
 use super::plan::TopicKind;
+use crate::broker::partitions::Partition;
 use crate::coordinator::Producer;
 use crate::storage::log::{LogView, ReadPlan};
 use crate::types::{LeaderEpoch, Offset, TopicId, TopicIdPartition};
 use crate::wire::batch::{Batch, BatchHeader, Batches, PartialTail};
 use crate::wire::control::{EndTxnMarker, TxnResult};
+
+/// So much is read at a time.
+const READ_BYTES: usize = 1 << 20;
 
 /// A batch as it lies in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,23 +124,80 @@ pub fn each_batch(
 ) -> Option<()> {
     let mut from = from.max(view.log_start);
     while from < upto {
-        let bytes: Bytes = match view.read(from, 1 << 20, upto, true).ok()? {
-            ReadPlan::Ready(parts) if parts.len() == 1 => parts[0].clone(),
-            ReadPlan::Ready(parts) => parts.concat().into(),
-            ReadPlan::Cold(cold) => cold.run().ok()?,
-        };
-        let before = from;
-        for batch in Batches::new(&bytes, PartialTail::Ignore) {
-            let batch = batch.ok()?;
-            let (base, next) = (batch.header.base_offset, batch.header.next_offset());
-            if next > from && base < upto {
-                shown(&batch);
-                from = next;
-            }
-        }
-        if from == before {
-            return None;
-        }
+        let bytes = read_some(view, from, upto, false).ok()?;
+        from = each_of(&bytes, from, upto, &mut shown)?;
     }
     Some(())
+}
+
+fn read_some(view: &LogView, from: Offset, upto: Offset, is_cold: bool) -> io::Result<Bytes> {
+    if is_cold {
+        return view.cold(from, READ_BYTES, upto, true).run();
+    }
+    match view.read(from, READ_BYTES, upto, true).map_err(io::Error::other)? {
+        ReadPlan::Ready(parts) if parts.len() == 1 => Ok(parts[0].clone()),
+        ReadPlan::Ready(parts) => Ok(parts.concat().into()),
+        ReadPlan::Cold(cold) => cold.run(),
+    }
+}
+
+/// The offset after what was shown; `None` when that is nothing.
+fn each_of(bytes: &Bytes, from: Offset, upto: Offset, mut shown: impl FnMut(&Batch<'_>)) -> Option<Offset> {
+    let mut at = from;
+    for batch in Batches::new(bytes, PartialTail::Ignore) {
+        let batch = batch.ok()?;
+        let (base, next) = (batch.header.base_offset, batch.header.next_offset());
+        if next > at && base < upto {
+            shown(&batch);
+            at = next;
+        }
+    }
+    (at > from).then_some(at)
+}
+
+/// Why a reader has got nothing.
+#[derive(Debug)]
+pub enum Unread {
+    /// It was told so.
+    Refused(io::Error),
+    /// It was given what is wrong.
+    Wrong(Broken),
+}
+
+impl Unread {
+    /// A replica was read. Whoever serves tells its shard of damage.
+    pub fn of(self, partition: &Partition) -> Result<(), Broken> {
+        match self {
+            Unread::Refused(error) => {
+                partition.note_unreadable(&error);
+                Ok(())
+            }
+            Unread::Wrong(broken) => Err(broken),
+        }
+    }
+}
+
+/// What a reader gets who checks it: whole batches without a gap, each as it was made. `is_cold`: from disk, whatever is in memory.
+pub fn read(view: &LogView, from: Offset, upto: Offset, is_cold: bool) -> Result<Vec<Entry>, Unread> {
+    let (mut entries, mut next) = (Vec::new(), from.max(view.log_start));
+    let mut wrong = None;
+    while next < upto {
+        let bytes = read_some(view, next, upto, is_cold).map_err(Unread::Refused)?;
+        let mut expected = next;
+        let end = each_of(&bytes, next, upto, |batch| {
+            let BatchHeader { base_offset, .. } = batch.header;
+            let skips = base_offset > expected;
+            if skips || batch.check_crc().is_err() {
+                wrong.get_or_insert(format!("read: at {expected} a reader is given {:?}", batch.header));
+            } else {
+                entries.push(Entry::of(batch));
+            }
+            expected = batch.header.next_offset();
+        });
+        if let Some(wrong) = wrong {
+            return Err(Unread::Wrong(wrong));
+        }
+        next = end.ok_or_else(|| Unread::Refused(io::Error::other(format!("there is nothing at {next}"))))?;
+    }
+    Ok(entries)
 }

@@ -11,6 +11,7 @@ use super::controller::Request;
 use super::network::Place;
 use super::plan::{Mishap, TopicKind};
 use super::quorum::Going;
+use super::rot;
 use super::world::World;
 use crate::controller::raft_types::Batch;
 use crate::metadata::Record;
@@ -50,6 +51,17 @@ struct Strike {
     before: BrokerEpoch,
     until: Ms,
 }
+
+/// What disks are asked for beside writes and syncs.
+const OTHER_CALLS: [FaultOn; 7] = [
+    FaultOn::Read,
+    FaultOn::SetLen,
+    FaultOn::Open,
+    FaultOn::Rename,
+    FaultOn::Remove,
+    FaultOn::Look,
+    FaultOn::MakeDir,
+];
 
 /// For how long a node that is to be wiped waits until that loses nothing.
 const WIPE_MS: Ms = 3_500;
@@ -127,13 +139,13 @@ impl Mishaps {
                 disk.set_capacity(Some(disk.used() + left));
                 Self::mend_in(world, for_ms, Mend::Disk(node))
             }
-            Mishap::SyncError | Mishap::WriteError => {
-                let on = if mishap == Mishap::SyncError { FaultOn::Sync } else { FaultOn::Write };
-                let name = *world.context.chance.pick(&["", ".log", "-checkpoint", "-0"]);
-                let after = world.context.chance.below(20) as u32;
-                world.nodes[at].disk.fail(on, name, after, ErrorKind::Other, Some(1));
-                Self::mend_in(world, for_ms + 500, Mend::Restart(node))
+            Mishap::SyncError => Self::fail_disk(world, node, FaultOn::Sync, for_ms),
+            Mishap::WriteError => Self::fail_disk(world, node, FaultOn::Write, for_ms),
+            Mishap::DiskError => {
+                let on = *world.context.chance.pick(&OTHER_CALLS);
+                Self::fail_disk(world, node, on, for_ms)
             }
+            Mishap::Rot => rot::come(world, node),
             Mishap::SlowDisk => {
                 world.context.slow.insert(node) && Self::mend_in(world, for_ms, Mend::Slow(node))
             }
@@ -150,6 +162,14 @@ impl Mishaps {
             Mishap::Unregister => Self::unregister(world, node),
             Mishap::Admin => Self::administer(world, node),
         }
+    }
+
+    /// One of the next calls of a disk fails. Whatever comes of it, the node starts anew.
+    fn fail_disk(world: &mut World, node: i32, on: FaultOn, for_ms: Ms) -> bool {
+        let name = *world.context.chance.pick(&["", ".log", "-checkpoint", "-0"]);
+        let after = world.context.chance.below(20) as u32;
+        world.nodes[(node - 1) as usize].disk.fail(on, name, after, ErrorKind::Other, Some(1));
+        Self::mend_in(world, for_ms + 500, Mend::Restart(node))
     }
 
     /// The active controller stands still; when that takes long, another one is elected meanwhile.
@@ -244,22 +264,38 @@ impl Mishaps {
     /// Whether every partition that counts on this node has another replica in sync that lives.
     fn others_are_in_sync(world: &World, node: i32) -> bool {
         let (head, me) = (&world.quorum.log.head, NodeId(node));
-        let lives = |id: &NodeId| {
-            *id != me
-                && head.brokers.is_active(*id)
-                && world.nodes[(id.0 - 1) as usize]
-                    .process
-                    .as_ref()
-                    .is_some_and(|process| process.directories.iter().all(|directory| directory.is_online()))
-        };
+        let lives = |id: &NodeId| *id != me && Self::is_well(world, *id);
         let mut partitions = head.topics.iter().flat_map(|topic| topic.partitions());
         partitions.all(|(_, partition)| !partition.has_replica(me) || partition.isr.iter().any(lives))
+    }
+
+    /// Whether a broker lives, with all its disks.
+    pub fn is_well(world: &World, id: NodeId) -> bool {
+        let process = world.nodes[(id.0 - 1) as usize].process.as_ref();
+        let is_online = process.is_some_and(|process| process.directories.iter().all(|dir| dir.is_online()));
+        is_online && world.quorum.log.head.brokers.is_active(id)
+    }
+
+    /// Whether a node that is down, and known to be, may come back and lack what it had. The others stay until its broker is
+    /// registered anew.
+    pub fn may_lack(world: &mut World, node: i32) -> bool {
+        Self::note_registered(world);
+        let Some(broker) = world.quorum.log.head.brokers.get(NodeId(node)) else { return false };
+        let (fenced, epoch) = (broker.fenced, broker.epoch);
+        let may = fenced && world.mishaps.may_end(node) && Self::others_are_in_sync(world, node);
+        if may {
+            world.mishaps.wiped.insert(node, epoch);
+        }
+        may
     }
 
     /// A node goes down, to come back with empty disks.
     fn take_to_wipe(world: &mut World, node: i32) -> bool {
         Self::note_registered(world);
         if !world.mishaps.wiped.is_empty() || !Self::others_are_in_sync(world, node) {
+            return false;
+        }
+        if rot::others_rot(world, node) {
             return false;
         }
         world.nodes[(node - 1) as usize].kill(&mut world.context, true);
@@ -282,15 +318,13 @@ impl Mishaps {
     /// A node that is down, and known to be, comes back with empty disks.
     fn wipe(world: &mut World, node: i32) -> bool {
         Self::note_registered(world);
-        let Some(broker) = world.quorum.log.head.brokers.get(NodeId(node)) else { return false };
-        let (fenced, epoch) = (broker.fenced, broker.epoch);
         let at = (node - 1) as usize;
-        let ready = fenced && world.nodes[at].process.is_none() && world.mishaps.wiped.is_empty();
-        if !ready || !Self::others_are_in_sync(world, node) {
+        let ready = world.nodes[at].process.is_none() && world.mishaps.wiped.is_empty();
+        if !ready || rot::others_rot(world, node) || !Self::may_lack(world, node) {
             return false;
         }
+        let epoch = world.mishaps.wiped[&node];
         world.nodes[at].wipe(&mut world.context);
-        world.mishaps.wiped.insert(node, epoch);
         if world.context.chance.permille(600) {
             for other in Self::others(world, node) {
                 world.context.network.cuts.insert((Place::Node(other), Place::Node(node)));

@@ -8,7 +8,7 @@
 //! (`tasks`, `coordination`, `handlers`).
 //!
 //! In reading order: `plan` (what a seed decides), `context` (the queue), `network`, `quorum` with `controller`, `process` with
-//! `replication` and `coordination`, `node`, `clients`, `transactional`, `readers`, `members`, `history`, `ledger`, `mishaps`, `world`,
+//! `replication`, `coordination` and `repairing`, `node`, `clients`, `transactional`, `readers`, `members`, `history`, `ledger`, `mishaps` with `rot`, `world`,
 //! `invariants`.
 
 mod chance;
@@ -28,7 +28,9 @@ mod plan;
 mod process;
 mod quorum;
 mod readers;
+mod repairing;
 mod replication;
+mod rot;
 mod tasks;
 mod trace;
 mod transactional;
@@ -165,8 +167,10 @@ fn may_find(fault: Fault, seed: u64) -> bool {
     let plan = Plan::of(seed);
     let takes_transactions = Fault::OF_COORDINATORS.contains(&fault);
     let takes_overtaking = fault == Fault::TakesPastTerms;
+    let takes_rot = Fault::OF_DISKS.contains(&fault);
     (!takes_transactions || plan.transactions.is_some())
         && (!takes_overtaking || plan.mishaps.contains(&Mishap::Overtake))
+        && (!takes_rot || plan.has_rot())
 }
 
 /// The first seed that finds the fault.
@@ -180,7 +184,7 @@ fn each_deliberate_fault_is_found() {
     let faults = Fault::OF_FOLLOWER.iter().chain(&Fault::OF_LEADER).chain(&Fault::OF_CLUSTER);
     let only = std::env::var("FAULT").ok();
     let is_asked_for = |fault: &Fault| only.as_ref().is_none_or(|only| format!("{fault:?}") == *only);
-    let faults = faults.chain(&Fault::OF_COORDINATORS).copied();
+    let faults = faults.chain(&Fault::OF_DISKS).chain(&Fault::OF_COORDINATORS).copied();
     let faults: Vec<Fault> = faults.filter(is_asked_for).collect();
     let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {

@@ -24,7 +24,7 @@ use crate::replica::Acks;
 use crate::types::{BrokerEpoch, ErrorCode, LeaderEpoch, NodeId, TopicIdPartition};
 use crate::wire::messages::add_partitions_to_txn_response::AddPartitionsToTxnResponse;
 use crate::wire::messages::write_txn_markers_response::WriteTxnMarkersResponse;
-use crate::wire::messages::{AddPartitionsToTxnRequest, WriteTxnMarkersRequest};
+use crate::wire::messages::{AddPartitionsToTxnRequest, FetchRequest, FetchResponse, WriteTxnMarkersRequest};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
@@ -92,6 +92,16 @@ pub enum Body {
     PeerTold {
         call: u64,
         told: PeerTold,
+    },
+    /// From a broker to another, for records in place of damaged ones, and back.
+    AskRecords {
+        node: i32,
+        call: u64,
+        request: FetchRequest,
+    },
+    Records {
+        call: u64,
+        response: FetchResponse,
     },
 }
 

@@ -137,6 +137,8 @@ impl Node {
             Body::Ask(ask) => process.asks(*ask),
             Body::PeerAsk(ask) => process.peer_asks(ask),
             Body::PeerTold { call, told } => process.peer_told(call, told),
+            Body::AskRecords { node, call, request } => process.give_records(context, (node, call), &request),
+            Body::Records { call, response } => process.repairing.told(call, response),
             _ => {}
         }
         process.wake(context);

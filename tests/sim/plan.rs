@@ -38,6 +38,10 @@ pub enum Mishap {
     SyncError,
     /// A write fails.
     WriteError,
+    /// Anything else that a disk is asked for fails.
+    DiskError,
+    /// Bits of what lies on a disk turn over.
+    Rot,
     /// Syncs take long.
     SlowDisk,
     /// Another controller takes over, or the same one anew.
@@ -55,11 +59,14 @@ pub enum Mishap {
 impl Mishap {
     /// Whether it may cost what was written and not synced.
     fn loses_writes(self) -> bool {
-        matches!(self, Mishap::PowerLoss | Mishap::Blackout | Mishap::SyncError | Mishap::WriteError)
+        matches!(
+            self,
+            Mishap::PowerLoss | Mishap::Blackout | Mishap::SyncError | Mishap::WriteError | Mishap::DiskError
+        )
     }
 }
 
-const ALL: [Mishap; 17] = [
+const MOST: [Mishap; 17] = [
     Mishap::PowerLoss,
     Mishap::Blackout,
     Mishap::Kill,
@@ -78,6 +85,9 @@ const ALL: [Mishap; 17] = [
     Mishap::Unregister,
     Mishap::Admin,
 ];
+
+/// Those of which fewer seeds have some, so many in a thousand.
+const OTHERS: [(Mishap, u32); 2] = [(Mishap::DiskError, 200), (Mishap::Rot, 250)];
 
 /// What a topic is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +183,9 @@ impl Plan {
         };
         // A seed has some kinds of mishaps, not all: each is then alone often enough to be felt.
         let share = *chance.pick(&[250, 400, 600]);
-        let mut mishaps: Vec<Mishap> = ALL.iter().copied().filter(|_| chance.permille(share)).collect();
+        let mut mishaps: Vec<Mishap> = MOST.iter().copied().filter(|_| chance.permille(share)).collect();
+        let others = &mut Chance::new(seed ^ 0xd15c);
+        mishaps.extend(OTHERS.iter().filter(|(_, share)| others.permille(*share)).map(|(mishap, _)| *mishap));
         // A broker that is taken out of the cluster while it lives goes on for as long as its lease holds.
         let may_be_unclean = !mishaps.contains(&Mishap::Unregister);
         let mut lazy = Vec::new();
@@ -257,6 +269,11 @@ impl Plan {
         }
         let mishaps = vec![Mishap::Overtake, Mishap::ClockJump];
         Plan { mishaps, session_ms: 2_400, faults_ms: 9_000, ..self }
+    }
+
+    /// Whether what is on disks may not be what was written.
+    pub fn has_rot(&self) -> bool {
+        self.mishaps.contains(&Mishap::Rot)
     }
 
     /// Whether there are clients of the first generation, for which the order of a connection matters: what was sent on one

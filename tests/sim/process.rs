@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use futures_util::FutureExt as _;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::context::{Context, Event, Ms, ProcessEvent, answers_to, note};
 use super::controller::Request;
 use super::coordination::Coordination;
 use super::network::{Ask, Body, PeerAsk, PeerTold, Place, ProduceRefusal, ProduceRequest, Refused};
+use super::repairing::{self, Heard, Repairing};
 use super::replication::{Fetch, FetchAnswer, Here, Replication};
 use crate::broker::checkpoints::Checkpoints;
 use crate::broker::clock::Now;
@@ -29,7 +30,7 @@ use crate::broker::lease::Lease;
 use crate::broker::log_dirs::{LogDirs, Retired};
 use crate::broker::mailbox::{Mailbox, Message, ShardSender, mailbox};
 use crate::broker::messages::{Append, IsrProposal, Produce, ProduceError, Produced};
-use crate::broker::outbox::{Inlets, outlets};
+use crate::broker::outbox::{Inlets, LeaderInlet, outlets};
 use crate::broker::partitions::{Partitions, Role};
 use crate::broker::reconciler::{Chore, Reconciler};
 use crate::broker::reply::gather;
@@ -45,6 +46,7 @@ use crate::storage::log_dir::{Claim, LogDir, LogDirError, Owner};
 use crate::types::{
     BrokerEpoch, DirectoryId, LeaderEpoch, MonotonicMs, NodeId, Offset, TopicIdPartition, Uuid,
 };
+use crate::wire::messages::FetchRequest;
 
 const POLL_MS: Ms = 250;
 const CHECKPOINT_MS: Ms = 700;
@@ -92,6 +94,8 @@ enum Call {
     Alter(Vec<IsrProposal>),
     Place(Vec<(TopicIdPartition, DirectoryId)>),
     ProducerIds,
+    /// Of damaged replicas.
+    Repair(oneshot::Sender<Heard>),
 }
 
 /// What a process starts from.
@@ -123,7 +127,8 @@ pub struct Process {
     shards: Vec<Shard>,
     mailboxes: Vec<Mailbox>,
     senders: Vec<ShardSender>,
-    pub inlets: Inlets,
+    leaders: mpsc::UnboundedReceiver<LeaderInlet>,
+    asked: mpsc::UnboundedReceiver<Vec<IsrProposal>>,
     dirs: Arc<LogDirs>,
     checkpoints: Arc<Checkpoints>,
     reconciling: Reconciling,
@@ -151,6 +156,7 @@ pub struct Process {
     pub refused: Vec<Refused>,
     /// Of seeds with transactions.
     pub coordination: Option<Coordination>,
+    pub repairing: Repairing,
 }
 
 fn open_directory(machine: &Machine, at: usize) -> Result<LogDir, LogDirError> {
@@ -200,6 +206,8 @@ impl Process {
         let coordination = has_coordinators.then(|| {
             Coordination::new((me, life), image.clone(), config.clone(), partitions.clone(), lease.clone())
         });
+        let Inlets { leaders, proposals: asked, repairs } = inlets;
+        let repairing = Repairing::new((me, life), image.clone(), partitions.clone(), repairs);
         let (reconciler, _) =
             Reconciler::new(me, config, partitions.clone(), dirs.clone(), checkpoints.clone(), chores_sender);
         let mut process = Process {
@@ -217,7 +225,8 @@ impl Process {
             shards,
             mailboxes,
             senders,
-            inlets,
+            leaders,
+            asked,
             dirs,
             checkpoints,
             reconciling: Reconciling::Idle(reconciler),
@@ -238,6 +247,7 @@ impl Process {
             acknowledged: Vec::new(),
             refused: Vec::new(),
             coordination,
+            repairing,
         };
         note!(context, "{me} starts, life {life}, before {}", process.previous_epoch);
         process.register(context);
@@ -286,8 +296,9 @@ impl Process {
             }
             ProcessEvent::CallTimeout(call) => self.give_up(context, call),
             ProcessEvent::Fetcher(leader) => self.replication.turn(context, leader, self.epoch),
-            ProcessEvent::Coordinate => self.pump(context, now),
+            ProcessEvent::Coordinate | ProcessEvent::Repair => self.pump(context, now),
             ProcessEvent::PeerTimeout(call) => {
+                self.repairing.give_up(call);
                 if let Some(coordination) = &mut self.coordination {
                     coordination.give_up(call);
                 }
@@ -328,17 +339,18 @@ impl Process {
         }
         worked |= self.reconcile(context);
         worked |= self.coordinate(context);
+        worked |= self.repair(context);
         self.has_worked |= worked;
         if !worked {
             return;
         }
         self.begin_flushes(context);
         self.answer_producers(context);
-        while let Ok(mut proposals) = self.inlets.proposals.try_recv() {
+        while let Ok(mut proposals) = self.asked.try_recv() {
             self.proposals.append(&mut proposals);
         }
         self.propose(context);
-        self.replication.take_wants(context, &mut self.inlets, self.epoch);
+        self.replication.take_wants(context, &mut self.leaders, self.epoch);
         let here = Here { partitions: &self.partitions, image: &self.image, now };
         self.replication.serve_waiting(context, here);
         let deadline = self.shards.iter().filter_map(Shard::next_deadline).map(|at| at.0).min();
@@ -363,6 +375,7 @@ impl Process {
     pub fn learn(&mut self, image: &Arc<Image>) {
         if image.version > self.image.version {
             self.image = image.clone();
+            self.repairing.learn(image);
             if let Some(coordination) = &self.coordination {
                 coordination.learn(image);
             }
@@ -579,6 +592,27 @@ impl Process {
         if let Some(coordination) = &mut self.coordination {
             coordination.told(call, told);
         }
+    }
+
+    // Damage.
+
+    fn repair(&mut self, context: &mut Context) -> bool {
+        let turn = self.repairing.turn(context);
+        if let Some(ms) = turn.wakes_in {
+            self.after(context, ms, ProcessEvent::Repair);
+        }
+        for (word, heard) in turn.tellings {
+            let epoch = self.epoch.unwrap_or(BrokerEpoch::UNKNOWN);
+            let request = Request::Repair { broker: self.me, epoch, word };
+            self.call(context, Call::Repair(heard), request);
+        }
+        turn.has_worked
+    }
+
+    /// Another broker asks for records in place of damaged ones.
+    pub fn give_records(&self, context: &mut Context, (node, call): (i32, u64), request: &FetchRequest) {
+        let response = repairing::records(request, &self.partitions);
+        context.send(Place::Node(self.me.0), Place::Node(node), Body::Records { call, response });
     }
 
     // Replication.

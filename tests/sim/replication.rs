@@ -20,7 +20,7 @@ use crate::broker::fetcher::core::{Call, FetcherConfig, LeaderFetcher};
 use crate::broker::hurries::{Count, Hurries};
 use crate::broker::mailbox::Message;
 use crate::broker::messages::PartitionWants;
-use crate::broker::outbox::Inlets;
+use crate::broker::outbox::LeaderInlet;
 use crate::broker::partitions::{Partition, Partitions};
 use crate::broker::peer_silence::PeerSilence;
 use crate::broker::serving::{self, NotServed, ReadFrom, ReadRefused};
@@ -153,8 +153,13 @@ impl Replication {
     }
 
     /// Hears what the shards want from leaders.
-    pub fn take_wants(&mut self, context: &mut Context, inlets: &mut Inlets, epoch: Option<BrokerEpoch>) {
-        while let Ok(inlet) = inlets.leaders.try_recv() {
+    pub fn take_wants(
+        &mut self,
+        context: &mut Context,
+        leaders: &mut mpsc::UnboundedReceiver<LeaderInlet>,
+        epoch: Option<BrokerEpoch>,
+    ) {
+        while let Ok(inlet) = leaders.try_recv() {
             let fetcher = Fetcher {
                 core: LeaderFetcher::new(self.me, self.config),
                 wants: inlet.wants,
@@ -422,7 +427,10 @@ fn read(
     let records = serving::read(&view, from, Bound::LogEnd, max_bytes, max_bytes > 0);
     let records = records.map_err(|error| match error {
         ReadRefused::OutOfRange => ErrorCode::OffsetOutOfRange,
-        ReadRefused::Io(_) => ErrorCode::KafkaStorageError,
+        ReadRefused::Io(error) => {
+            partition.note_unreadable(&error);
+            ErrorCode::KafkaStorageError
+        }
     })?;
     let fetch = FollowerFetch {
         follower: NodeId(state.replica_id.0),
@@ -495,7 +503,7 @@ fn led(
     here.partitions.get(&id).ok_or(ErrorCode::NotLeaderOrFollower)
 }
 
-fn code(not_served: NotServed) -> ErrorCode {
+pub fn code(not_served: NotServed) -> ErrorCode {
     match not_served {
         NotServed::NotLeader => ErrorCode::NotLeaderOrFollower,
         NotServed::Offline => ErrorCode::KafkaStorageError,

@@ -4,37 +4,32 @@
 
 use std::fmt::{self, Write};
 
+use crate::wire::batch::crc_append;
+
 #[derive(Debug)]
 pub struct Trace {
     hash: u64,
     pub lines: u64,
+    /// The line that is being made.
+    line: String,
     /// Print every line.
     prints: bool,
 }
 
-struct Hashing<'a>(&'a mut u64);
-
-impl Write for Hashing<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for byte in text.bytes() {
-            *self.0 = (*self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-        Ok(())
-    }
-}
-
 impl Trace {
     pub fn new(prints: bool) -> Trace {
-        Trace { hash: 0xcbf2_9ce4_8422_2325, lines: 0, prints }
+        Trace { hash: 0xcbf2_9ce4_8422_2325, lines: 0, line: String::new(), prints }
     }
 
     pub fn note(&mut self, at: i64, what: fmt::Arguments<'_>) {
         self.lines += 1;
-        let mut hashing = Hashing(&mut self.hash);
-        // Hashing does not fail.
-        let _ = writeln!(hashing, "{at} {what}");
+        self.line.clear();
+        // A string takes everything.
+        let _ = write!(self.line, "{at:>7} {what}");
+        let mark = u64::from(crc_append(0, self.line.as_bytes()));
+        self.hash = (self.hash ^ mark).wrapping_mul(0x0000_0100_0000_01b3);
         if self.prints {
-            eprintln!("{at:>7} {what}");
+            eprintln!("{}", self.line);
         }
     }
 

@@ -3,14 +3,15 @@
 //! Invariant: after every event the laws hold for what it has changed; everything is decided by the seed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::clients::{Consumer, Producer};
 use super::context::{Context, Event, Ms, note};
 use super::controller::Request;
-use super::history::{self, History, entries};
+use super::history::{self, History, PartitionHistory, read};
 use super::invariants::{
-    Broken, Invariants, Sight, all_or_nothing, committed_reads, lease, progress, prompt, stable,
+    Broken, Invariants, Sight, all_or_nothing, committed_reads, lease, mended, progress, prompt, stable,
 };
 use super::members::{MEMBERS, Member};
 use super::mishaps::Mishaps;
@@ -19,6 +20,7 @@ use super::node::Node;
 use super::plan::{Plan, TopicKind, TopicPlan};
 use super::quorum::{Going, Quorum};
 use super::readers::{OFFSETS, OffsetReader, Reader};
+use super::rot;
 use super::transactional::Client;
 use crate::broker::partitions::{Leadership, Partition, Role};
 use crate::coordinator::group;
@@ -56,6 +58,8 @@ pub struct Outcome {
 struct Shown {
     life: u64,
     partition: Arc<Partition>,
+    /// How often it had begun anew.
+    rebuilds: u32,
     leadership: Leadership,
     view: Arc<LogView>,
 }
@@ -74,6 +78,8 @@ pub struct World {
     invariants: Invariants,
     shown: BTreeMap<(NodeId, TopicIdPartition), Shown>,
     pub mishaps: Mishaps,
+    /// Which replica was read last.
+    scanned: Option<(NodeId, TopicIdPartition)>,
     /// The head of the metadata log that the laws have seen.
     checked: u64,
 }
@@ -124,6 +130,7 @@ impl World {
             invariants: Invariants::new(!plan.lazy.is_empty()),
             shown: BTreeMap::new(),
             mishaps: Mishaps::default(),
+            scanned: None,
             checked: 0,
         }
     }
@@ -157,6 +164,9 @@ impl World {
         for reader in 0..self.readers.len() {
             self.context.after(1, Event::Reader(reader));
         }
+        if self.context.plan.has_rot() {
+            self.context.after(1, Event::Scan);
+        }
         self.context.after(500, Event::Mishap);
         let faults_end = self.context.now + self.context.plan.faults_ms;
         self.run_until(|world| world.context.now >= faults_end)?;
@@ -183,9 +193,13 @@ impl World {
         }
         self.context.rests = true;
         self.run_until_nothing_is_missing("stable", stable::missing)?;
+        if self.context.plan.has_rot() {
+            self.run_until_nothing_is_missing("mended", mended::missing)?;
+        }
         all_or_nothing::check_at_rest(&self.history.ledger)?;
         self.invariants.at_rest(&self.quorum.log.head)?;
         self.invariants.on_log(&self.quorum.log.records, &self.quorum.log.head)?;
+        self.invariants.on_head(&self.quorum.log.head)?;
         let epochs = self.quorum.log.head.topics.iter().flat_map(|topic| topic.partitions());
         Ok(Outcome {
             hash: self.context.trace.hash(),
@@ -318,11 +332,17 @@ impl World {
                     self.offset_readers[client].act(&mut self.context, &image, committed);
                 }
             }
+            Event::Scan => self.scan()?,
             Event::Mishap => Mishaps::next(self),
             Event::Mend(id) => Mishaps::mend(self, id),
         }
-        let changed = touched.map_or(Ok(Vec::new()), |node| self.observe(node))?;
-        self.check(&changed)
+        let Some(node) = touched else { return self.check(&[]) };
+        // Who looks is no reader.
+        let disk = self.nodes[(node - 1) as usize].disk.clone();
+        disk.spare(true);
+        let changed = self.observe(node);
+        disk.spare(false);
+        self.check(&changed?)
     }
 
     fn arrives(&mut self, packet: Packet) -> Result<(), Broken> {
@@ -423,6 +443,7 @@ impl World {
 
     /// Switches a node on.
     fn start(&mut self, node: i32) {
+        rot::before_start(self, node);
         let head = self.quorum.log.head.clone();
         self.nodes[(node - 1) as usize].start(&mut self.context, &head);
     }
@@ -472,10 +493,16 @@ impl World {
         };
         let Some(partition) = process.partitions.get(&id) else { return Ok(()) };
         let view = partition.view();
-        if partition.leadership().role != Role::Leader || from >= view.high_watermark {
+        // What no law could look at, for it is damaged, is read later.
+        let known = self.history.partitions.get(&id).map_or(Offset::ZERO, PartitionHistory::end);
+        let upto = view.high_watermark.min(known);
+        if partition.leadership().role != Role::Leader || from >= upto {
             return Ok(());
         }
-        let Some(got) = entries(&view, from, view.high_watermark) else { return Ok(()) };
+        let got = match read(&view, from, upto, false) {
+            Ok(got) => got,
+            Err(unread) => return unread.of(&partition),
+        };
         if !self.invariants.is_current(&self.quorum.log.head, id, partition.leadership().leader_epoch) {
             return Ok(());
         }
@@ -496,7 +523,13 @@ impl World {
         if is_paused || leadership.role != Role::Leader || from >= view.last_stable {
             return Ok(());
         }
-        let Some(entries) = entries(&view, from, view.last_stable) else { return Ok(()) };
+        let entries = match read(&view, from, view.last_stable, false) {
+            Ok(entries) => entries,
+            Err(unread) => {
+                let partition = self.shown.get(&(leader, id)).map(|shown| shown.partition.clone());
+                return partition.map_or(Ok(()), |partition| unread.of(&partition));
+            }
+        };
         let Some(read) = Reader::read(&view, from, &entries) else { return Ok(()) };
         let Some(tail) = history::entries(&view, from, view.log_end) else { return Ok(()) };
         committed_reads::check(&self.history.ledger, id, &read, &tail)?;
@@ -504,6 +537,33 @@ impl World {
             self.readers[at].at = Some((id, last.next));
         }
         Ok(())
+    }
+
+    /// Somebody reads some of a replica's records, whoever leads, and where they lie.
+    fn scan(&mut self) -> Result<(), Broken> {
+        let pause = if self.context.calm { 10 } else { self.context.chance.between(20, 80) };
+        self.context.after(pause, Event::Scan);
+        let after = self.scanned.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let Some(((node, id), shown)) = self.shown.range((after, Bound::Unbounded)).next() else {
+            return Ok(());
+        };
+        self.scanned = Some((*node, *id));
+        let is_paused = self.nodes[(node.0 - 1) as usize].paused_until > self.context.now;
+        let epoch = shown.leadership.leader_epoch;
+        if is_paused || !self.invariants.is_current(&self.quorum.log.head, *id, epoch) {
+            return Ok(());
+        }
+        let (view, known) = (shown.partition.view(), self.history.partitions.get(id));
+        let upto = view.high_watermark.min(known.map_or(Offset::ZERO, PartitionHistory::end));
+        let from = if self.context.calm || view.log_start >= upto {
+            view.log_start
+        } else {
+            Offset(self.context.chance.between(view.log_start.0, upto.0 - 1))
+        };
+        match read(&view, from, upto, true) {
+            Ok(got) => self.invariants.on_consumed(&self.history, *id, &got),
+            Err(unread) => unread.of(&shown.partition),
+        }
     }
 
     /// Where the consumers of a partition are.
@@ -542,8 +602,11 @@ impl World {
             }) {
                 continue;
             }
-            if before.is_some_and(|shown| !Arc::ptr_eq(&shown.partition, &partition)) {
-                // The replica went away and came back as another one.
+            let rebuilds = partition.rebuilds();
+            let is_same =
+                |shown: &Shown| Arc::ptr_eq(&shown.partition, &partition) && shown.rebuilds == rebuilds;
+            if before.is_some_and(|shown| !is_same(shown)) {
+                // The replica went away and came back as another one, or is damaged and has its records anew.
                 self.invariants.on_gone(me, id);
             }
             changed.push(id);
@@ -561,7 +624,7 @@ impl World {
             if let Some(log) = process.and_then(|process| process.log_of(&id)) {
                 self.invariants.on_log_of(log, &sight)?;
             }
-            self.shown.insert((me, id), Shown { life, partition, leadership, view });
+            self.shown.insert((me, id), Shown { life, partition, rebuilds, leadership, view });
         }
         Ok(changed)
     }
@@ -574,7 +637,7 @@ impl World {
             return Ok(());
         }
         if head.version.0 / 100 != self.checked / 100 {
-            self.invariants.on_log(&self.quorum.log.records, head)?;
+            self.invariants.on_head(head)?;
         }
         self.checked = head.version.0;
         if is_new {

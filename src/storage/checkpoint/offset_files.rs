@@ -24,6 +24,8 @@ pub type Offsets = Vec<(TopicPartition, Offset)>;
 pub struct OffsetFiles {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
+    /// What is wrong with files that say what cannot be.
+    malformed: Vec<io::Error>,
     state: Mutex<State>,
 }
 
@@ -60,15 +62,26 @@ impl Drop for Lowered<'_> {
 }
 
 impl OffsetFiles {
-    /// Reads the files of a log directory.
+    /// Reads the files of a log directory. One that is damaged says nothing.
     pub fn read(disk: Arc<dyn Disk>, dir: &Path) -> io::Result<OffsetFiles> {
-        let mut state = State::default();
+        let (mut state, mut malformed) = (State::default(), Vec::new());
         for which in OffsetCheckpoint::ALL {
-            let mut says: Offsets = read_offsets(&*disk, dir, which)?.into_iter().collect();
+            let mut says: Offsets = match read_offsets(&*disk, dir, which) {
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    malformed.push(error);
+                    Offsets::new()
+                }
+                said => said?.into_iter().collect(),
+            };
             says.sort_unstable();
             state.files[which as usize] = OffsetFile { says, is_written: false };
         }
-        Ok(OffsetFiles { disk, dir: dir.to_owned(), state: Mutex::new(state) })
+        Ok(OffsetFiles { disk, dir: dir.to_owned(), malformed, state: Mutex::new(state) })
+    }
+
+    /// Why files were taken for empty.
+    pub fn malformed(&self) -> &[io::Error] {
+        &self.malformed
     }
 
     /// What a file says of a partition.
@@ -264,5 +277,25 @@ mod tests {
             assert!(!files.exceed(&partition(1), Offset(0)));
             assert_eq!(said(&disk, which), [0; 0]);
         }
+    }
+
+    /// As with Kafka: what they say only saves work.
+    #[test]
+    fn a_damaged_file_says_nothing() {
+        let disk = SimDisk::new();
+        let before = files(&disk);
+        for which in OffsetCheckpoint::ALL {
+            assert!(say(&before, which, &[7]).unwrap());
+        }
+        let damaged = OffsetCheckpoint::RecoveryPoint;
+        assert!(disk.rot(&Path::new(DIR).join(damaged.file_name()), 0, 7));
+        let after = files(&disk);
+        assert_eq!(after.malformed().len(), 1);
+        for which in OffsetCheckpoint::ALL {
+            assert_eq!(after.said(which, &partition(0)), (which != damaged).then_some(Offset(7)));
+        }
+        // The next time it is written.
+        assert!(say(&after, damaged, &[7]).unwrap());
+        assert!(files(&disk).malformed().is_empty());
     }
 }

@@ -418,6 +418,28 @@ fn check_epochs_after_stops(stop: impl Fn() -> (SimDisk, Log)) {
     }
 }
 
+#[test]
+fn a_damaged_file_of_epochs_is_made_anew_from_the_batches() {
+    let disk = SimDisk::new();
+    let mut log = new_log(&disk, small_segments());
+    for epoch in [0, 3, 4] {
+        append_in(&mut log, epoch, 9);
+    }
+    let epochs = log.epochs().clone();
+    log.close().unwrap();
+    for clean in [true, false] {
+        let file = Path::new(DIR).join(names::LEADER_EPOCHS);
+        let sound = read_file(&disk, &file).unwrap();
+        write(&disk, &file, b"\xb0\n3\n");
+        let mut log = reopen(&disk, small_segments(), 0, clean);
+        assert!(log.recovered().lost_epochs);
+        assert_eq!(log.epochs(), &epochs);
+        log.close().unwrap();
+        assert_eq!(read_file(&disk, &file).unwrap(), sound);
+        assert!(!reopen(&disk, small_segments(), 0, clean).recovered().lost_epochs);
+    }
+}
+
 fn append_in(log: &mut Log, epoch: i32, count: usize) {
     let batch = batch(&[1000], &[b'v'; 200], Compression::None);
     for _ in 0..count {

@@ -150,7 +150,12 @@ fn load_segments(
         snapshots.retain(place, |_| false)?;
         return start_empty(place, args);
     }
-    let stored = checkpoint::read_epochs(&*place.disk, &place.join(names::LEADER_EPOCHS))?;
+    let (stored, lost_epochs) = match checkpoint::read_epochs(&*place.disk, &place.join(names::LEADER_EPOCHS))
+    {
+        // The batches tell the same.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => (Vec::new(), true),
+        stored => (stored?, false),
+    };
     let stored = EpochCache::from_entries(stored);
     let mut epochs = stored.clone();
     let mut recovery = Recovery::new(place, config, inventory, &args.unchecked)?;
@@ -186,11 +191,11 @@ fn load_segments(
         segments: recovery.segments,
         log_end,
         flushed: log_end,
-        epochs_dirty: epochs != stored,
+        epochs_dirty: epochs != stored || lost_epochs,
         epochs,
         producers,
         snapshots,
-        recovered: recovery.outcome,
+        recovered: Recovered { lost_epochs, ..recovery.outcome },
         is_suspect: inventory.is_suspect,
     })
 }

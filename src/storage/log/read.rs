@@ -13,6 +13,7 @@ use super::epoch_cache::EpochCache;
 use super::segment::Segment;
 use super::sight::contradicts;
 use super::view::{end_of, segment_of, shown_size};
+use crate::fault::{self, Fault};
 use crate::storage::disk::DiskFile;
 use crate::types::Offset;
 use crate::wire::batch::{BatchError, BatchHeader, HEADER_LEN};
@@ -110,6 +111,7 @@ impl ColdRead {
         read_more(&mut bytes, &*file, wanted, start)?;
 
         // Skip to the batch that holds `from`; a large batch before it may fill all that was read.
+        let trusts = fault::is_active(Fault::TrustsIndexes);
         let (mut skip, mut after, mut before) = (0, segment.base(), None);
         loop {
             let position = start + skip as u64;
@@ -132,11 +134,18 @@ impl ColdRead {
                 return Err(self.damage(segment, position, BatchError::Truncated { needed, available }));
             }
             if header.last_offset() >= self.from {
-                if header.base_offset > self.from
-                    && let Some((position, before)) = before
-                {
+                match before {
                     // Compaction leaves gaps. But perhaps it only tells a wrong end.
-                    self.check_crc(&*file, segment, position, &before)?;
+                    Some((position, before)) if header.base_offset > self.from => {
+                        self.check_crc(&*file, segment, position, &before)?;
+                    }
+                    // The index leads beyond what is wanted.
+                    None if header.base_offset > self.from && start > 0 && !trusts => {
+                        let BatchHeader { base_offset, last_offset_delta, .. } = header;
+                        let why = BatchError::OffsetRange { base_offset, last_offset_delta };
+                        return Err(self.damage(segment, position, why));
+                    }
+                    _ => {}
                 }
                 if !is_here {
                     bytes.discard_front(skip);
@@ -186,7 +195,10 @@ impl ColdRead {
             {
                 break;
             }
-            let checked = header.check_crc(bytes.rest(end).unwrap_or_default());
+            let checked = match header.check_crc(bytes.rest(end).unwrap_or_default()) {
+                Err(_) if fault::is_active(Fault::ServesDamaged) => Ok(()),
+                checked => checked,
+            };
             let checked = checked.and_then(|()| check_offsets(&header, after..segment_end));
             let behind = || match bytes.rest(next).map(BatchHeader::parse) {
                 Some(Ok(behind)) => Some(behind),
@@ -344,6 +356,21 @@ impl HeaderWalk {
     pub fn new(segment: &Segment, position: u64) -> io::Result<HeaderWalk> {
         let file = segment.log_file().get()?;
         Ok(HeaderWalk { file, position, end: segment.size(), chunk: Vec::new(), chunk_at: 0, last_size: 0 })
+    }
+
+    /// From a batch on that lies at or before the one that holds `offset`.
+    pub fn before(segment: &Segment, offset: Offset) -> io::Result<HeaderWalk> {
+        let mut walk = HeaderWalk::new(segment, segment.search_from(offset)?)?;
+        let start = walk.position;
+        if start > 0 {
+            match walk.advance() {
+                Ok(Some((_, first))) if first.base_offset <= offset => walk.position = start,
+                Err(error) if error.kind() != io::ErrorKind::InvalidData => return Err(error),
+                // The index leads astray.
+                _ => return HeaderWalk::new(segment, 0),
+            }
+        }
+        Ok(walk)
     }
 
     /// The next batch's position and header.

@@ -44,6 +44,8 @@ pub struct Recovered {
     pub cut_at: Option<(Offset, u64)>,
     /// What lies in its directory and is none of a log's. It is kept.
     pub foreign: Foreign,
+    /// The file with the leader epochs was damaged.
+    pub lost_epochs: bool,
 }
 
 /// The files of a partition directory that belong to offsets.

@@ -49,7 +49,7 @@ impl LogView {
         // Up to the last time entry below the timestamp, and including its batch, everything is older.
         let older = segment.time_index.floor(TimestampMs(timestamp.0.saturating_sub(1)))?;
         let from = older.map_or(segment.base(), |entry| entry.offset).max(self.log_start);
-        let mut walk = HeaderWalk::new(segment, segment.search_from(from)?)?;
+        let mut walk = HeaderWalk::before(segment, from)?;
         while let Some((position, header)) = walk.advance()? {
             if header.last_offset() >= self.log_end {
                 break;
@@ -77,7 +77,7 @@ impl LogView {
         }
         let Some((max, segment)) = latest else { return Ok(None) };
         let mut scratch = Scratch::new();
-        let mut walk = HeaderWalk::new(segment, segment.search_from(max.offset)?)?;
+        let mut walk = HeaderWalk::before(segment, max.offset)?;
         while let Some((position, header)) = walk.advance()? {
             if header.max_timestamp == max.timestamp {
                 let hit = |record: &TimestampOffset| record.timestamp == max.timestamp;

@@ -162,9 +162,9 @@ pub(super) struct Headers<'a> {
 }
 
 impl<'a> Headers<'a> {
-    /// From a position on, in a segment whose offsets are `within`.
-    pub fn new(segment: &'a Segment, position: u64, within: Range<Offset>) -> io::Result<Headers<'a>> {
-        Ok(Headers { segment, walk: HeaderWalk::new(segment, position)?, within })
+    /// From a batch on that lies at or before the one that holds `offset`, in a segment whose offsets are `within`.
+    pub fn before(segment: &'a Segment, offset: Offset, within: Range<Offset>) -> io::Result<Headers<'a>> {
+        Ok(Headers { segment, walk: HeaderWalk::before(segment, offset)?, within })
     }
 
     /// The next batch's position and header.

@@ -136,7 +136,7 @@ impl Replay<'_> {
         for segment in &self.segments[segment_of(self.segments, from)..] {
             let mut last_aborted = segment.txn_index.last_offset()?;
             let within = segment.base()..end_of(self.segments, segment, Offset(i64::MAX));
-            let mut walk = Headers::new(segment, segment.search_from(from)?, within)?;
+            let mut walk = Headers::before(segment, from, within)?;
             while let Some((position, header)) = walk.advance()? {
                 if header.base_offset >= self.log_end {
                     return Ok(());

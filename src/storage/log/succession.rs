@@ -330,7 +330,7 @@ fn size_from(source: &LogView, from: Offset) -> io::Result<u64> {
 /// Fails if there are batches at or after an offset, or should be: a file may be shorter than it was made.
 fn check_ends_at(source: &LogView, end: Offset) -> io::Result<()> {
     for segment in &source.segments[segment_of(&source.segments, end)..] {
-        let mut walk = HeaderWalk::new(segment, segment.search_from(end)?)?;
+        let mut walk = HeaderWalk::before(segment, end)?;
         while let Some((position, header)) = walk.advance()? {
             if header.last_offset() >= end {
                 let file = segment.log_file().path();

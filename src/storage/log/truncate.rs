@@ -245,7 +245,7 @@ impl Log {
 fn find_max_timestamp(segment: &Segment, end: Offset) -> io::Result<()> {
     segment.forget_max_timestamp();
     let mut max = segment.max_timestamp()?;
-    let mut walk = Headers::new(segment, segment.search_from(max.offset)?, segment.base()..end)?;
+    let mut walk = Headers::before(segment, max.offset, segment.base()..end)?;
     while let Some((_, header)) = walk.advance()? {
         if header.newest_timestamp() > max.timestamp {
             max = TimestampOffset { timestamp: header.newest_timestamp(), offset: header.last_offset() };

@@ -78,7 +78,12 @@ impl LogView {
         if let Some(batches) = self.tail.read(from, max_bytes, upto, min_one_batch) {
             return Ok(ReadPlan::Ready(batches));
         }
-        Ok(ReadPlan::Cold(ColdRead {
+        Ok(ReadPlan::Cold(self.cold(from, max_bytes, upto, min_one_batch)))
+    }
+
+    /// Plans to read from disk.
+    pub fn cold(&self, from: Offset, max_bytes: usize, upto: Offset, min_one_batch: bool) -> ColdRead {
+        ColdRead {
             segments: self.segments.clone(),
             active_size: self.active_size,
             log_end: self.log_end,
@@ -88,7 +93,7 @@ impl LogView {
             max_bytes,
             upto,
             min_one_batch,
-        }))
+        }
     }
 
     /// How much of a segment this shows.

@@ -25,8 +25,13 @@ impl EqualLogs {
         if upto <= compared.1 {
             return Ok(Vec::new());
         }
-        let Some(found) = entries(sight.view, compared.1, upto) else { return Ok(Vec::new()) };
         let known = history.of(sight.id);
+        let found = entries(sight.view, compared.1, upto);
+        // Where some of it is damaged only what is new is looked at, and the rest once it is mended.
+        let is_whole = found.is_some();
+        let Some(found) = found.or_else(|| entries(sight.view, known.end(), upto)) else {
+            return Ok(Vec::new());
+        };
         let mut new = Vec::new();
         for entry in found {
             let end = known.end();
@@ -42,7 +47,9 @@ impl EqualLogs {
                 return Err(format!("equal logs: {id:?} has {entry:?} on {node}, committed is {other:?}"));
             }
         }
-        compared.1 = upto;
+        if is_whole {
+            compared.1 = upto;
+        }
         Ok(new)
     }
 

@@ -12,6 +12,7 @@ mod fold;
 mod high_watermark;
 mod in_sync;
 pub mod lease;
+pub mod mended;
 mod offsets;
 mod on_disk;
 mod one_leader;
@@ -188,6 +189,11 @@ impl Invariants {
     /// The whole log and what it has come to.
     pub fn on_log(&self, records: &[Record], head: &Image) -> Result<(), Broken> {
         fold::check(records, head)
+    }
+
+    /// The metadata as it is now and then.
+    pub fn on_head(&self, head: &Image) -> Result<(), Broken> {
+        fold::check_snapshot(head)
     }
 }
 

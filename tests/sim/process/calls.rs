@@ -154,6 +154,12 @@ impl Process {
                     coordination.take_ids(block);
                 }
             }
+            (Call::Repair(heard), answer) => {
+                let _ = heard.send(match answer {
+                    Answer::Repaired(given_up) => given_up,
+                    _ => None,
+                });
+            }
             (Call::Place(placed), Answer::Failed | Answer::NotController) => {
                 self.report_placement(context, placed);
             }

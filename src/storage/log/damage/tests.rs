@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::names::{FileName, Kind};
+use super::super::sight::CutPoint;
 use super::super::tests::{DIR, batch, open_args, placed, read_all};
 use super::super::{LogConfig, LogView, Origin, ReadPlan};
 use super::*;
@@ -99,6 +100,33 @@ fn what_was_damaged_is_not_served_and_all_else_is() {
     }
     assert_eq!(read_all(&view), sound);
     stored.log.flush().unwrap();
+}
+
+/// Kafka's indexes have no checksum.
+#[test]
+fn an_index_that_lies_costs_time_and_nothing_else() {
+    let stored = Stored::new();
+    let (sound, len) = (read_all(&stored.log.view()), stored.batch_len);
+    let view = stored.log.view();
+    let segment = &view.segments[1];
+    let path = FileName::live(segment.base(), Kind::OffsetIndex).path(Path::new(DIR));
+    let bytes = read_file(&stored.disk, &path).unwrap();
+    assert!(bytes.len() >= 16, "{} bytes", bytes.len());
+    let file = stored.disk.open(&path, OpenMode::Write).unwrap();
+    for (at, mask) in (0..bytes.len()).flat_map(|at| (0..8).map(move |bit| (at, 1 << bit))) {
+        file.write_all_at(&[IoSlice::new(&[bytes[at] ^ mask])], at as u64).unwrap();
+        for (from, max_bytes) in (0..BATCHES).flat_map(|from| [(from, 1), (from, 3 * len)]) {
+            let start = usize::try_from(from).unwrap() * len;
+            let got = read(&view, from, max_bytes).unwrap();
+            assert!(!got.is_empty() && sound[start..].starts_with(&got), "{at} {mask} {from}");
+        }
+        for offset in (0..view.segments[2].base().since(segment.base())).map(|of| segment.base().plus(of)) {
+            let expected = offset.since(segment.base()).unsigned_abs() * len as u64;
+            let cut = CutPoint::of(segment, offset, view.segments[2].base()).unwrap();
+            assert_eq!((cut.position, cut.is_behind_damage), (expected, false), "{at} {mask} {offset}");
+        }
+        file.write_all_at(&[IoSlice::new(&[bytes[at]])], at as u64).unwrap();
+    }
 }
 
 /// A batch that says that it ends earlier is not passed over.

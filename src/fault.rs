@@ -101,8 +101,9 @@ impl Fault {
         Fault::ForgetsTurnedAway,
     ];
     /// Those that take disks whose bits turn over.
-    pub(crate) const OF_DISKS: [Fault; 3] =
-        [Fault::ServesDamaged, Fault::ForgetsToMend, Fault::TrustsIndexes];
+    pub(crate) const OF_DISKS: [Fault; 2] = [Fault::ServesDamaged, Fault::ForgetsToMend];
+    /// One that takes an index of which a certain bit turns over: the log's own tests find it, which turn over each.
+    pub(crate) const OF_READERS: [Fault; 1] = [Fault::TrustsIndexes];
     /// Those that take transactions or groups to show.
     pub(crate) const OF_COORDINATORS: [Fault; 7] = [
         Fault::ForgetsOpenTransactions,

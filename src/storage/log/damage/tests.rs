@@ -9,6 +9,7 @@ use super::super::sight::CutPoint;
 use super::super::tests::{DIR, batch, open_args, placed, read_all};
 use super::super::{LogConfig, LogView, Origin, ReadPlan};
 use super::*;
+use crate::fault::{self, Fault};
 use crate::storage::disk::{Disk, OpenMode, read_file};
 use crate::storage::sim_disk::SimDisk;
 use crate::types::LeaderEpoch;
@@ -105,6 +106,15 @@ fn what_was_damaged_is_not_served_and_all_else_is() {
 /// Kafka's indexes have no checksum.
 #[test]
 fn an_index_that_lies_costs_time_and_nothing_else() {
+    assert_eq!(misled_by_index(), None);
+    // And the test would tell.
+    for fault in Fault::OF_READERS {
+        assert!(fault::with(fault, misled_by_index).is_some(), "{fault:?} is not found");
+    }
+}
+
+/// Whom an index misleads with one of its bits turned over: which bit, and who is misled.
+fn misled_by_index() -> Option<String> {
     let stored = Stored::new();
     let (sound, len) = (read_all(&stored.log.view()), stored.batch_len);
     let view = stored.log.view();
@@ -118,15 +128,20 @@ fn an_index_that_lies_costs_time_and_nothing_else() {
         for (from, max_bytes) in (0..BATCHES).flat_map(|from| [(from, 1), (from, 3 * len)]) {
             let start = usize::try_from(from).unwrap() * len;
             let got = read(&view, from, max_bytes).unwrap();
-            assert!(!got.is_empty() && sound[start..].starts_with(&got), "{at} {mask} {from}");
+            if got.is_empty() || !sound[start..].starts_with(&got) {
+                return Some(format!("{at} {mask}: a reader from {from} on"));
+            }
         }
         for offset in (0..view.segments[2].base().since(segment.base())).map(|of| segment.base().plus(of)) {
             let expected = offset.since(segment.base()).unsigned_abs() * len as u64;
             let cut = CutPoint::of(segment, offset, view.segments[2].base()).unwrap();
-            assert_eq!((cut.position, cut.is_behind_damage), (expected, false), "{at} {mask} {offset}");
+            if (cut.position, cut.is_behind_damage) != (expected, false) {
+                return Some(format!("{at} {mask}: who cuts at {offset}"));
+            }
         }
         file.write_all_at(&[IoSlice::new(&[bytes[at]])], at as u64).unwrap();
     }
+    None
 }
 
 /// A batch that says that it ends earlier is not passed over.

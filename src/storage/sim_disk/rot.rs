@@ -25,7 +25,12 @@ impl SimDisk {
         let Some(was) = content.at_rest(at) else { return false };
         let is = was ^ (1 << (bit % u8::BITS));
         (content.live[at], content.durable[at]) = (is, is);
-        state.rotten.push(Rotten { file, at, was, is });
+        // What it was before it rotted the first time is what was written.
+        match state.rotten.iter_mut().find(|rotten| (rotten.file, rotten.at, rotten.is) == (file, at, was)) {
+            Some(rotten) => rotten.is = is,
+            None => state.rotten.push(Rotten { file, at, was, is }),
+        }
+        state.rotten.retain(|rotten| rotten.was != rotten.is);
         true
     }
 
@@ -129,7 +134,9 @@ mod tests {
         file.sync_data().unwrap();
         assert!(!disk.is_rotten());
 
-        assert!(disk.rot(path, 0, 1) && disk.rot(path, 0, 2));
+        assert!(disk.rot(path, 0, 1) && disk.rot(path, 0, 2) && disk.is_rotten());
+        assert_eq!(disk.durable_files(Path::new("/"), ".log")["f.log"], b"abc", "what was written");
+        assert!(disk.rot(path, 2, 0) && disk.rot(path, 2, 0), "it rots, and is as it was by chance");
         disk.restore();
         assert_eq!((read_file(&disk, path).unwrap(), disk.is_rotten()), (b"abc".to_vec(), false));
         assert!(disk.rot(path, 2, 7));

@@ -215,7 +215,7 @@ final class Answers {
 
     private static KRaftMetadataCache metadata(Cluster cluster, Node node) {
         return object(KRaftMetadataCache.class, (name, arguments) -> {
-            int port = cluster.clientPort(node);
+            int port = cluster.clientPort(cluster.speaker(node));
             return switch (name) {
                 case "numPartitions" -> Ask.partitions(port, (String) arguments[0]);
                 case "contains" -> arguments[0] instanceof TopicPartition partition

@@ -441,6 +441,11 @@ public final class Cluster implements ClusterInstance {
         }
     }
 
+    /** Who tells the metadata for a broker: itself, or, when it has ended, one that lives. Kafka's own would know what it had known. */
+    Node speaker(Node broker) {
+        return broker.alive() ? broker : living().stream().findFirst().orElse(broker);
+    }
+
     KafkaBroker brokerStandIn(int id) {
         return brokers.get(id);
     }

@@ -11,7 +11,7 @@ HEAD = """# Compatibility
 Made by `compat-tests/run` from the files in `compat-tests/results`; do not edit. Other people's suites run unmodified, as the
 package registries serve them; scripts of ours go through other people's clients. What a suite is, and why some of its tests
 are not run at all, is in [compat-tests/README.md](compat-tests/README.md). "On Kafka" is what the same suite gave on Apache Kafka
-4.4 here; of Kafka's own tests only those are run that pass on its own brokers. Protocol versions are those that the client really
+4.4 here; Kafka's own tests were not run on Kafka that way. Protocol versions are those that the client really
 used, read off its connections.
 
 | suite | client | version | brokers | run | passed | failed | not applicable | on Kafka | protocol versions |
